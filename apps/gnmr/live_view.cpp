@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/live_view.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
+#include <thread>
+
+#include <fmt/format.h>
+
+namespace gnmr::app {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::milliseconds kFrameTime{50};
+constexpr std::chrono::milliseconds kProgressTime{200};
+constexpr std::chrono::milliseconds kSilentTime{500};
+constexpr std::size_t kLinesBelowUnits = 9;  // budget, axis, legend, and a line for the prompt
+constexpr std::size_t kMostColumns = 160;
+
+}  // namespace
+
+bool is_terminal(std::FILE* stream) {
+  const char* const term = std::getenv("TERM");
+  return ::isatty(::fileno(stream)) == 1 && term != nullptr && std::string_view(term) != "dumb";
+}
+
+HeatMapStyle style_for(std::FILE* stream) {
+  HeatMapStyle style{.columns = 110, .unit_rows = 40, .color = false};
+  if (!is_terminal(stream)) return style;
+  winsize size{};
+  if (::ioctl(::fileno(stream), TIOCGWINSZ, &size) == 0 && size.ws_col > 0 && size.ws_row > 0) {
+    style.columns = std::min<std::size_t>(size.ws_col, kMostColumns);
+    style.unit_rows = size.ws_row > kLinesBelowUnits ? size.ws_row - kLinesBelowUnits : 1;
+  }
+  style.color = std::getenv("NO_COLOR") == nullptr;
+  return style;
+}
+
+ProgressLine::ProgressLine(std::FILE* stream, bool wanted)
+    : stream_(stream), wanted_(wanted && is_terminal(stream)), start_(Clock::now()), next_(start_ + kSilentTime) {}
+
+void ProgressLine::update(std::uint64_t steps, std::uint64_t bytes_read, std::uint64_t bytes_total) {
+  // The clock is read once in a while only.
+  if (!wanted_ || steps % 64 != 0) return;
+  const Clock::time_point now = Clock::now();
+  if (now < next_) return;
+  next_ = now + kProgressTime;
+  const double seconds = std::chrono::duration<double>(now - start_).count();
+  const double megabytes = static_cast<double>(bytes_read) / 1e6;
+  std::string line = fmt::format("{} steps, {:.0f} MB, {:.0f} MB/s", steps, megabytes, megabytes / seconds);
+  if (bytes_total > 0) {
+    const double share = static_cast<double>(bytes_read) / static_cast<double>(bytes_total);
+    const double left = share > 0 ? seconds * (1 - share) / share : 0;
+    line = fmt::format("{:3.0f}%  {}, {:.0f} s left", 100 * share, line, left);
+  }
+  fmt::print(stream_, "\r\x1b[K{}", line);
+  std::fflush(stream_);
+  drawn_ = true;
+}
+
+void ProgressLine::clear() {
+  if (!drawn_) return;
+  fmt::print(stream_, "\r\x1b[K");
+  std::fflush(stream_);
+  drawn_ = false;
+}
+
+LiveHeatMap::LiveHeatMap(const Controller& controller, std::FILE* stream, double steps_per_second)
+    : stream_(stream),
+      moving_(is_terminal(stream)),
+      map_(controller, style_for(stream)),
+      step_time_(steps_per_second > 0 && moving_ ? 1 / steps_per_second : 0),
+      next_step_(Clock::now()),
+      next_frame_(Clock::now()) {}
+
+void LiveHeatMap::add(const Controller& controller, const Decision& decision) {
+  map_.add(controller, decision);
+  if (!moving_) return;
+  if (step_time_.count() > 0) {
+    next_step_ += std::chrono::duration_cast<Clock::duration>(step_time_);
+    std::this_thread::sleep_until(next_step_);
+  }
+  if (Clock::now() < next_frame_) return;
+  redraw();
+  next_frame_ = Clock::now() + kFrameTime;
+}
+
+void LiveHeatMap::finish() { redraw(); }
+
+void LiveHeatMap::redraw() {
+  if (moving_ && drawn_) fmt::print(stream_, "\x1b[{}A\r", map_.line_count());
+  const std::string picture = map_.draw();
+  if (moving_) {
+    std::string cleared;
+    for (const char character : picture) {
+      if (character == '\n') cleared += "\x1b[K";
+      cleared += character;
+    }
+    fmt::print(stream_, "{}", cleared);
+  } else {
+    fmt::print(stream_, "{}", picture);
+  }
+  std::fflush(stream_);
+  drawn_ = true;
+}
+
+}  // namespace gnmr::app

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a terminal shows while a replay runs: a line of progress, or the heat map as it grows.
+//
+// Goals: nothing but the final picture where the output is no terminal; at most twenty frames a second.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+
+#include "gnmr/heat_map.h"
+
+namespace gnmr::app {
+
+/// The size of the terminal behind `stream`, or 80 by 24; colour only on a terminal and without NO_COLOR.
+HeatMapStyle style_for(std::FILE* stream);
+
+/// Whether `stream` is a terminal that can move its cursor.
+bool is_terminal(std::FILE* stream);
+
+/// One line that says how far a long job is; silent in the first half second, and where there is no terminal.
+class ProgressLine {
+ public:
+  ProgressLine(std::FILE* stream, bool wanted);
+  ~ProgressLine() { clear(); }
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+
+  /// Draws, if it is time to. `bytes_total` 0: not known.
+  void update(std::uint64_t steps, std::uint64_t bytes_read, std::uint64_t bytes_total);
+
+  /// Takes the line away.
+  void clear();
+
+ private:
+  std::FILE* stream_;
+  bool wanted_;
+  bool drawn_ = false;
+  std::chrono::steady_clock::time_point start_;
+  std::chrono::steady_clock::time_point next_;
+};
+
+/// Draws a heat map over and over in the same place.
+class LiveHeatMap {
+ public:
+  /// `steps_per_second` 0: as fast as it comes.
+  LiveHeatMap(const Controller& controller, std::FILE* stream, double steps_per_second);
+
+  /// Adds a step, waits for its time, and draws where a frame is due.
+  void add(const Controller& controller, const Decision& decision);
+
+  /// Draws the last picture.
+  void finish();
+
+ private:
+  void redraw();
+
+  std::FILE* stream_;
+  bool moving_;
+  HeatMap map_;
+  bool drawn_ = false;
+  std::chrono::duration<double> step_time_;
+  std::chrono::steady_clock::time_point next_step_;
+  std::chrono::steady_clock::time_point next_frame_;
+};
+
+}  // namespace gnmr::app

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/option_flags.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "gnmr/exit_codes.h"
+#include "gnmr/io/number_text.h"
+#include "gnmr/io/options_json.h"
+
+namespace gnmr::app {
+
+void OptionFlags::add_to(CLI::App& command) {
+  constexpr const char* kGroup = "Controller options";
+  command.add_option("--preset", preset_, "Start from these values: `default` or `paper`")
+      ->type_name("NAME")
+      ->group(kGroup);
+  command.add_option("--config", config_path_, "JSON object of option names and values, and `preset`")
+      ->type_name("FILE")
+      ->group(kGroup);
+  for (const OptionSpec& spec : option_specs()) {
+    const std::string name(spec.name);
+    std::string shown = fmt::format("{}", spec.default_value);
+    if (spec.paper_value != spec.default_value) shown += fmt::format(", paper {}", spec.paper_value);
+    command
+        .add_option_function<std::string>(
+            io::option_flag(spec.name), [this, name](const std::string& text) { values_[name] = text; },
+            fmt::format("{} [{}] ({})", spec.help, shown, spec.range.text))
+        ->type_name("X")
+        ->group(kGroup);
+  }
+}
+
+Options OptionFlags::options() const {
+  Options options;
+  if (!config_path_.empty()) {
+    options = with_exit_code(kInputError, [this] { return io::read_options_file(config_path_, preset_); });
+  } else if (!preset_.empty()) {
+    options = with_exit_code(kUsageError, [this] { return Options::preset(preset_); });
+  }
+  with_exit_code(kUsageError, [&] {
+    for (const auto& [name, text] : values_) {
+      double value = 0;
+      if (!io::parse_number(text, value)) {
+        throw Error(fmt::format("{}: expected a number, got `{}`", io::option_flag(name), text));
+      }
+      set_option(options, name, value);
+    }
+    validate(options);
+  });
+  return options;
+}
+
+}  // namespace gnmr::app

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// `gnmr replay`: what the controller would have done on a recorded run.
+#pragma once
+
+#include <string>
+
+#include "gnmr/core/options.h"
+#include "gnmr/io/trace.h"
+
+namespace gnmr::app {
+
+/// Everything that the command line says about a replay.
+struct ReplayRequest {
+  std::string trace_path;
+  io::TraceOptions trace;
+  std::string units_path;
+  std::string truth_path;
+  Options options;
+  std::string decisions_path;
+  std::string journal_path;
+  std::string signals_path;
+  int signals_every = 1;
+  std::string load_state_path;
+  std::string save_state_path;
+  bool json_summary = false;
+  bool quiet = false;
+  bool live = false;
+  double steps_per_second = 0;
+};
+
+/// Runs it; throws `CommandError`.
+void replay(const ReplayRequest& request);
+
+}  // namespace gnmr::app

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command line of `gnmr replay`.
+#include <memory>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "gnmr/commands.h"
+#include "gnmr/exit_codes.h"
+#include "gnmr/option_flags.h"
+#include "gnmr/replay.h"
+
+namespace gnmr::app {
+namespace {
+
+struct Arguments {
+  ReplayRequest request;
+  OptionFlags flags;
+  std::string format = "auto";
+};
+
+std::string format_help() {
+  std::string help = "What the trace is written as:";
+  const char* separator = " ";
+  for (const io::TraceFormatInfo& info : io::trace_format_names()) {
+    help += fmt::format("{}{}", separator, info.name);
+    separator = ", ";
+  }
+  return help + " (recognised by content where not given)";
+}
+
+void add_input_flags(CLI::App& command, Arguments& arguments) {
+  ReplayRequest& request = arguments.request;
+  constexpr const char* kGroup = "Input";
+  command.add_option("--trace,trace", request.trace_path, "Gradient norms: our CSV or a training log, plain or .gz; - is standard input")
+      ->required()
+      ->type_name("FILE")
+      ->group(kGroup);
+  command.add_option("--format", arguments.format, format_help())->type_name("NAME")->group(kGroup);
+  command.add_option("--fields", request.trace.field_pattern, "Which fields of a log are norms: globs such as 'grad_norm*,!*clip*'")
+      ->type_name("GLOBS")
+      ->group(kGroup);
+  command.add_option("--step-field", request.trace.step_field, "The field of a log that holds the step")
+      ->type_name("NAME")
+      ->group(kGroup);
+  command.add_flag("--allow-restart", request.trace.allow_restart,
+                   "Accept step numbers that go back, as in logs of resumed runs; the later rows count")
+      ->group(kGroup);
+  command.add_option("--units", request.units_path, "Costs and groups of the units (JSON)")->type_name("FILE")->group(kGroup);
+  command.add_option("--truth", request.truth_path, "Known faults (CSV like a trace, cells 0 or 1): adds recall, precision and delay")
+      ->type_name("FILE")
+      ->group(kGroup);
+  command.add_option("--load-state", request.load_state_path, "Go on from a saved state")->type_name("FILE")->group(kGroup);
+}
+
+void add_output_flags(CLI::App& command, ReplayRequest& request) {
+  constexpr const char* kGroup = "Output";
+  command.add_option("--decisions", request.decisions_path, "Write a decision a step (JSON Lines); - is standard output")
+      ->type_name("FILE")
+      ->group(kGroup);
+  command.add_option("--journal", request.journal_path, "Write the journal (JSON Lines); - is standard output")
+      ->type_name("FILE")
+      ->group(kGroup);
+  command.add_option("--signals", request.signals_path, "Write the ratios of all units (binary rows)")
+      ->type_name("FILE")
+      ->group(kGroup);
+  command.add_option("--signals-every", request.signals_every, "Steps from one row of --signals to the next [1]")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber)
+      ->group(kGroup);
+  command.add_option("--save-state", request.save_state_path, "Save the state after the last step")->type_name("FILE")->group(kGroup);
+  command.add_flag("--live", request.live, "Draw a heat map of units over steps, as it goes on a terminal")->group(kGroup);
+  command.add_option("--steps-per-second", request.steps_per_second, "Slow --live down to be watched")
+      ->type_name("X")
+      ->check(CLI::NonNegativeNumber)
+      ->group(kGroup);
+  command.add_flag("--json", request.json_summary, "Print the summary as one line of JSON")->group(kGroup);
+  command.add_flag("-q,--quiet", request.quiet, "Print no summary, notes or progress")->group(kGroup);
+}
+
+}  // namespace
+
+void add_replay_command(CLI::App& program, Command& chosen) {
+  CLI::App* const command = program.add_subcommand("replay", "What would the controller have done on my run?");
+  const auto arguments = std::make_shared<Arguments>();
+  add_input_flags(*command, *arguments);
+  add_output_flags(*command, arguments->request);
+  arguments->flags.add_to(*command);
+  command->footer(std::string("Examples:\n"
+                              "  gnmr replay norms.csv\n"
+                              "  gnmr replay train.log.gz --preset paper --tau 1.5\n"
+                              "  gnmr replay norms.csv --truth faults.csv --live\n"
+                              "  gnmr replay norms.csv --decisions - | jq .admitted\n\n") +
+                  kExitCodesHelp);
+  command->callback([&chosen, arguments] {
+    chosen = [arguments] {
+      ReplayRequest& request = arguments->request;
+      request.trace.format = with_exit_code(kUsageError, [&] { return io::trace_format_by_name(arguments->format); });
+      request.options = arguments->flags.options();
+      if (request.decisions_path == "-" && request.journal_path == "-") {
+        throw CommandError(kUsageError, "--decisions and --journal cannot both be standard output");
+      }
+      if (request.trace_path == "-" && request.truth_path == "-") {
+        throw CommandError(kUsageError, "--trace and --truth cannot both be standard input");
+      }
+      replay(request);
+      return static_cast<int>(kOk);
+    };
+  });
+}
+
+}  // namespace gnmr::app

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+# One folder, one target, and includes that go downward only.
+#
+# A layer `x` lives in gnmr/x, is the target gnmr_x, and is included as "gnmr/x/...". Its include path is a folder of
+# its own that holds nothing but a link to gnmr/x, so a header of a layer that a target does not link is not found.
+include_guard()
+
+add_library(gnmr_compile_flags INTERFACE)
+target_compile_features(gnmr_compile_flags INTERFACE cxx_std_20)
+target_compile_options(gnmr_compile_flags INTERFACE
+  $<$<COMPILE_LANG_AND_ID:CXX,GNU,Clang,AppleClang>:-Wall;-Wextra;-Wpedantic;-Wshadow;-Wconversion;-Wsign-conversion;-Wnon-virtual-dtor;-Woverloaded-virtual>
+  # g++ 12 warns of an overlap inside its own std::string that cannot be (GCC bug 105651).
+  $<$<AND:$<COMPILE_LANG_AND_ID:CXX,GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>
+  $<$<COMPILE_LANG_AND_ID:C,GNU,Clang,AppleClang>:-Wall;-Wextra;-Wpedantic;-Wshadow;-Wconversion>
+  $<$<AND:$<BOOL:${GNMR_WERROR}>,$<COMPILE_LANG_AND_ID:CXX,GNU,Clang,AppleClang>>:-Werror>
+  $<$<AND:$<BOOL:${GNMR_WERROR}>,$<COMPILE_LANG_AND_ID:C,GNU,Clang,AppleClang>>:-Werror>)
+if(GNMR_SANITIZE)
+  # The core's loops are judged too: alignment, shifts, float casts.
+  add_compile_options(-fsanitize=${GNMR_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${GNMR_SANITIZE})
+endif()
+
+# gnmr_add_layer(NAME SOURCES... ) makes the target gnmr_NAME from the sources of gnmr/NAME.
+function(gnmr_add_layer name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  set(link_dir ${CMAKE_BINARY_DIR}/layers/${name}/gnmr)
+  file(MAKE_DIRECTORY ${link_dir})
+  file(CREATE_LINK ${PROJECT_SOURCE_DIR}/gnmr/${name} ${link_dir}/${name} SYMBOLIC)
+  add_library(gnmr_${name} STATIC ${ARG_SOURCES})
+  set_target_properties(gnmr_${name} PROPERTIES
+    POSITION_INDEPENDENT_CODE ON CXX_EXTENSIONS OFF
+    CXX_VISIBILITY_PRESET hidden C_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+  target_include_directories(gnmr_${name} PUBLIC $<BUILD_INTERFACE:${CMAKE_BINARY_DIR}/layers/${name}>)
+  target_compile_features(gnmr_${name} PUBLIC cxx_std_20)
+  target_link_libraries(gnmr_${name} PUBLIC ${ARG_PUBLIC} PRIVATE $<BUILD_INTERFACE:gnmr_compile_flags> ${ARG_PRIVATE})
+endfunction()

@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/core/history.h"
+
+#include <algorithm>
+#include <cassert>
+#include <limits>
+#include <utility>
+
+namespace gnmr {
+namespace {
+
+constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
+
+// Counts beyond this are as good as this: every limit that a count is compared with is below it.
+constexpr std::uint32_t kCountCap = std::uint32_t{1} << 31;
+
+// Eight columns, spread over the 64 lines of a page.
+constexpr std::size_t kColumnStaggerLines = 7;
+
+// From about here on the columns no longer fit a large cache, and reading a ratio back costs more than dividing again.
+constexpr std::size_t kFarUnits = std::size_t{1} << 18;
+
+// Blocks are looked at this seldom for whether their means have settled.
+constexpr std::uint32_t kSettleEvery = 32;
+
+constexpr std::size_t kNoUnit = std::numeric_limits<std::size_t>::max();
+
+std::size_t padded_size(std::size_t units) { return (units + kBlockUnits - 1) / kBlockUnits * kBlockUnits; }
+
+unit_math::Rules make_rules(const Options& options) {
+  unit_math::Rules rules{
+      .beta = options.beta,
+      .one_minus_beta = 1.0 - options.beta,
+      .tau = options.tau,
+      .delta_tau = options.delta_tau,
+      .fall_tau = options.fall_tau,
+      .baseline = options.baseline,
+      .noise_factor = options.noise_factor,
+      .noise_beta = options.noise_beta,
+      .one_minus_noise_beta = 1.0 - options.noise_beta,
+      .mean_cap = options.mean_cap,
+      .fall_on = options.fall_tau > 0,
+      .cap_on = options.mean_cap > 0,
+      .warmup_samples = static_cast<unsigned>(options.warmup_samples),
+      .plain_low = std::numeric_limits<double>::denorm_min(),
+      .plain_high = std::min(options.tau, unit_math::kRatioCap / 2),
+  };
+  if (rules.cap_on) {
+    // A hair inside the cap, so that the rounding of the ratio cannot hide a capped sample.
+    rules.plain_low = std::max(rules.plain_low, (1.0 / options.mean_cap) * (1.0 + 0x1p-40));
+    rules.plain_high = std::min(rules.plain_high, options.mean_cap * (1.0 - 0x1p-40));
+  }
+  return rules;
+}
+
+void move_kept(double* to, const double* from) {
+  to[0] = from[0];
+  to[kBlockUnits] = from[kBlockUnits];
+}
+
+}  // namespace
+
+History::History(std::size_t units, const Options& options, const SignalKernels* kernels)
+    : options_(options),
+      rules_(make_rules(options)),
+      kernels_(kernels != nullptr ? kernels : available_signal_kernels().kernels[0]),
+      units_(units),
+      padded_(padded_size(units)),
+      slots_(static_cast<std::size_t>(options.window) + 1),
+      // A first ratio and inverse are 1, and the oldest kept stands for all that are missing: a ring full of 1 is empty.
+      kept_(padded_ * slots_ * 2, 1.0),
+      absences_(padded_, Absences{}),
+      noise_weights_(options.noise_beta),
+      restored_mean_weights_(options.beta),
+      stages_(padded_ / kBlockUnits, Stage::fresh),
+      zero_muted_(padded_, 0),
+      status_(padded_, 0),
+      unsampled_(padded_ + kBlockUnits),
+      exceptions_(padded_ + kBlockUnits),
+      risks_(padded_),
+      risk_records_(padded_) {
+  std::size_t lead_lines = 0;
+  const auto column = [this, &lead_lines](double value) {
+    lead_lines += kColumnStaggerLines;
+    return AlignedArray<double>(padded_, value, lead_lines);
+  };
+  for (MemoryColumns& memory : memory_) {
+    memory.mean_sum = column(0.0);
+    memory.mean_weight = column(1.0);
+    memory.rise_change_sum = column(0.0);
+    memory.fall_change_sum = column(0.0);
+  }
+  muted_units_.reserve(units_);
+}
+
+SignalColumns History::columns() {
+  MemoryColumns& now = memory_[current_];
+  MemoryColumns& next = memory_[1 - current_];
+  return {
+      .rules = rules_,
+      .units = units_,
+      .far = units_ >= kFarUnits,
+      .memory = {now.mean_sum.data(), now.mean_weight.data(), now.rise_change_sum.data(), now.fall_change_sum.data()},
+      .next = {next.mean_sum.data(), next.mean_weight.data(), next.rise_change_sum.data(),
+               next.fall_change_sum.data()},
+      .kept = kept_.data(),
+      .slots = slots_,
+      .new_slot = new_slot_,
+      .oldest_slot = next_slot(new_slot_),
+      .rows = rows_,
+      .absences = absences_.data(),
+      .stages = stages_.data(),
+      .zero_muted = zero_muted_.data(),
+      .noise_complements = noise_weights_.complements(),
+      .noise_last = noise_weights_.last(),
+      .noise_reciprocal = noise_weights_.reciprocal(rows_),
+      .status = status_.data(),
+      .unsampled = unsampled_.data(),
+      .exceptions = exceptions_.data(),
+      .risks = risks_.data(),
+      .risk_records = risk_records_.data(),
+  };
+}
+
+bool History::is_warm_block(std::size_t block) const {
+  const auto is_warm = [this](const Absences& absences) { return rows_ - absences.uncounted >= rules_.warmup_samples; };
+  const Absences* const first = absences_.data() + block * kBlockUnits;
+  return std::all_of(first, first + kBlockUnits, is_warm);
+}
+
+bool History::is_settled_block(std::size_t block) const {
+  const double* const first = memory_[current_].mean_weight.data() + block * kBlockUnits;
+  return std::all_of(first, first + kBlockUnits, [](double weight) { return weight == 0; });
+}
+
+void History::advance_stages() {
+  const bool time_to_look = rows_ % kSettleEvery == 0;
+  for (std::size_t block = 0; block < stages_.size(); ++block) {
+    bool look_for_settled = time_to_look;
+    if (stages_[block] == Stage::fresh && is_warm_block(block)) {
+      stages_[block] = Stage::warm;
+      look_for_settled = true;
+    }
+    if (look_for_settled && stages_[block] == Stage::warm && is_settled_block(block)) {
+      stages_[block] = Stage::settled;
+      // From here on nobody writes these.
+      std::fill_n(memory_[1 - current_].mean_weight.data() + block * kBlockUnits, kBlockUnits, 0.0);
+    }
+  }
+}
+
+void History::run_passes(const Observation& observation, SignalColumns& columns, SignalTotals& totals) {
+  const bool is_float = observation.norms.is_float();
+  const std::size_t whole = units_ / kBlockUnits * kBlockUnits;
+  const std::uint8_t* const sampled = observation.sampled.empty() ? nullptr : observation.sampled.data();
+  const void* const norms = is_float ? static_cast<const void*>(observation.norms.floats())
+                                     : static_cast<const void*>(observation.norms.doubles());
+
+  // The last block may reach beyond the caller's arrays. What is no unit counts as sampled there, and is passed over as
+  // an exception that does not exist.
+  double last_norms[kBlockUnits] = {};
+  std::uint8_t last_sampled[kBlockUnits];
+  std::fill_n(last_sampled, kBlockUnits, std::uint8_t{1});
+  for (std::size_t unit = whole; unit < units_; ++unit) {
+    last_norms[unit - whole] = observation.norms[unit];
+    last_sampled[unit - whole] = sampled == nullptr || sampled[unit] != 0 ? 1 : 0;
+  }
+  const SignalRange blocks{.norms = norms, .sampled = sampled, .first = 0, .last = whole};
+  const SignalRange rest{.norms = last_norms, .sampled = last_sampled, .first = whole, .last = padded_};
+
+  (is_float ? kernels_->ratios_f32 : kernels_->ratios_f64)(columns, blocks, totals);
+  kernels_->ratios_f64(columns, rest, totals);
+  if (totals.negative_unit != kNoUnit) return;
+  if (totals.centre_count > 0) {
+    totals.centre = static_cast<double>(totals.centre_sum) /
+                    static_cast<double>((std::uint64_t{1} << 20) * totals.centre_count);
+  }
+  (is_float ? kernels_->changes_f32 : kernels_->changes_f64)(columns, blocks, totals);
+  kernels_->changes_f64(columns, rest, totals);
+}
+
+const History::Findings& History::observe(const Observation& observation) {
+  reset_exceptions();
+  advance_stages();
+  SignalColumns now = columns();
+  SignalTotals totals;
+  run_passes(observation, now, totals);
+  if (totals.negative_unit != kNoUnit) {
+    findings_.negative_unit = totals.negative_unit;
+    return findings_;
+  }
+  collect(totals);
+  seen_ratio_slot_ = now.new_slot;
+  seen_oldest_slot_ = now.oldest_slot;
+  observed_ = true;
+  return findings_;
+}
+
+void History::collect(const SignalTotals& totals) {
+  const std::size_t sampled = units_ - totals.unsampled;
+  unsampled_count_ = totals.unsampled;
+  exception_count_ = totals.exceptions;
+  not_kept_count_ = totals.unsampled + totals.not_kept;
+  findings_ = {
+      .risks = {risks_.data(), totals.risks},
+      .records = {risk_records_.data(), totals.risks},
+      .sampled = static_cast<std::uint32_t>(sampled),
+      .finite = static_cast<std::uint32_t>(sampled - totals.non_finite),
+      .finite_risks = static_cast<std::uint32_t>(totals.risks - totals.non_finite),
+      .centre = totals.centre,
+  };
+}
+
+void History::reset_exceptions() {
+  for (std::size_t i = 0; i < exception_count_; ++i) status_[exceptions_[i]] = 0;
+  for (std::size_t i = 0; i < unsampled_count_; ++i) status_[unsampled_[i]] = 0;
+  unsampled_count_ = 0;
+  exception_count_ = 0;
+  not_kept_count_ = 0;
+  findings_ = {};
+  observed_ = false;
+  committed_ = false;
+}
+
+void History::discard_observation() { reset_exceptions(); }
+
+void History::commit() {
+  assert(observed_ && !committed_);
+  turn_kept();
+  for (std::size_t i = 0; i < unsampled_count_; ++i) {
+    Absences& absences = absences_[unsampled_[i]];
+    ++absences.uncounted;
+    ++absences.unlearned;
+    ++absences.unsampled;
+  }
+  for (std::size_t i = 0; i < exception_count_; ++i) {
+    const std::uint8_t bits = status_[exceptions_[i]];
+    Absences& absences = absences_[exceptions_[i]];
+    absences.uncounted += (bits & status::kNotCounted) != 0 ? 1 : 0;
+    absences.unlearned += (bits & status::kNotLearned) != 0 ? 1 : 0;
+  }
+  std::erase_if(muted_units_, [this](UnitIndex unit) {
+    const bool lifted = (status_[unit] & status::kNotCounted) == 0;
+    if (lifted) zero_muted_[unit] = 0;
+    return lifted;
+  });
+  current_ = 1 - current_;
+  ++rows_;
+  noise_weights_.extend_to(rows_);
+  if (rows_ >= kCountCap + kCountCap / 2) forget_excess_counts();
+  committed_ = true;
+}
+
+void History::turn_back(UnitIndex unit) {
+  std::size_t to = new_slot_;
+  for (std::size_t moves = slots_ - 1; moves > 0; --moves) {
+    const std::size_t from = to == 0 ? slots_ - 1 : to - 1;
+    move_kept(kept_at(unit, to), kept_at(unit, from));
+    to = from;
+  }
+}
+
+void History::turn_kept() {
+  if (not_kept_count_ <= units_ / 2) {
+    // The ring turns; a unit that does not take part moves its values on with it.
+    for (std::size_t i = 0; i < unsampled_count_; ++i) turn_back(unsampled_[i]);
+    for (std::size_t i = 0; i < exception_count_; ++i) {
+      if ((status_[exceptions_[i]] & status::kNotKept) != 0) turn_back(exceptions_[i]);
+    }
+    new_slot_ = next_slot(new_slot_);
+    return;
+  }
+  // The ring stands still; units that take part turn their own, their oldest going where the new one stood.
+  for (std::size_t unit = 0; unit < units_; ++unit) {
+    if ((status_[unit] & status::kNotKept) != 0) continue;
+    double spare[2 * kBlockUnits];
+    move_kept(spare, kept_at(unit, new_slot_));
+    std::size_t to = new_slot_;
+    for (std::size_t moves = slots_ - 1; moves > 0; --moves) {
+      const std::size_t from = next_slot(to);
+      move_kept(kept_at(unit, to), kept_at(unit, from));
+      to = from;
+    }
+    move_kept(kept_at(unit, to), spare);
+    seen_ratio_slot_ = to;
+  }
+  seen_oldest_slot_ = new_slot_;
+}
+
+void History::forget_excess_counts() {
+  const std::uint32_t excess = rows_ - kCountCap;
+  const auto rebased = [this, excess](std::uint32_t missing) {
+    return rows_ - excess - std::min(rows_ - missing, kCountCap);
+  };
+  for (std::size_t unit = 0; unit < padded_; ++unit) {
+    Absences& absences = absences_[unit];
+    absences.uncounted = rebased(absences.uncounted);
+    absences.unlearned = rebased(absences.unlearned);
+    absences.unsampled -= excess;  // only differences count
+  }
+  rows_ -= excess;
+}
+
+double History::noise_complement_before(UnitIndex unit) const {
+  const bool taken = committed_ && (status_[unit] & status::kNotLearned) == 0;
+  return noise_weights_.complement(rows_ - absences_[unit].unlearned - (taken ? 1 : 0));
+}
+
+Signals History::signals(UnitIndex unit) const {
+  Signals result{.ratio = kUndefined, .delta = kUndefined, .fall = kUndefined, .severity = kUndefined};
+  if (!observed_ || !was_sampled(unit)) return result;
+  result.sampled = true;
+  result.risk = risk(unit);
+  if (result.risk != RiskKind::none) {
+    const auto found = std::lower_bound(findings_.risks.begin(), findings_.risks.end(), unit);
+    const RiskRecord& record = findings_.records[static_cast<std::size_t>(found - findings_.risks.begin())];
+    result.ratio = record.ratio;
+    result.delta = record.delta;
+    result.fall = record.fall;
+    result.severity = record.severity;
+    return result;
+  }
+  result.ratio = kept_at(unit, seen_ratio_slot_)[0];
+  result.severity = 0;
+  if ((status_[unit] & status::kFirst) != 0) return result;
+
+  const MemoryColumns& memory = memory_[committed_ ? 1 - current_ : current_];
+  const double* const oldest = kept_at(unit, seen_oldest_slot_);
+  // Neither the norm nor warmth matters to the signals of a unit that is not at risk.
+  const unit_math::Outcome outcome = unit_math::outcome_of(
+      rules_,
+      {memory.mean_sum[unit], memory.mean_weight[unit], memory.rise_change_sum[unit], memory.fall_change_sum[unit]},
+      {oldest[0], oldest[kBlockUnits]},
+      {.norm = 1.0, .samples = 1, .noise_complement = noise_complement_before(unit), .ratio = result.ratio},
+      findings_.centre);
+  result.delta = outcome.delta;
+  result.fall = outcome.fall;
+  result.severity = outcome.severity;
+  return result;
+}
+
+void History::mute_zero(UnitIndex unit) {
+  if (zero_muted_[unit] != 0) return;
+  zero_muted_[unit] = 1;
+  muted_units_.push_back(unit);
+}
+
+void History::save_unit(UnitIndex unit, UnitState& state) const {
+  const MemoryColumns& memory = memory_[current_];
+  state.samples = std::min(rows_ - absences_[unit].uncounted, kCountCap);
+  state.changes = std::min(rows_ - absences_[unit].unlearned, kCountCap);
+  state.mean_sum = memory.mean_sum[unit];
+  state.rise_change_sum = memory.rise_change_sum[unit];
+  state.fall_change_sum = memory.fall_change_sum[unit];
+  state.zero_muted = zero_muted_[unit] != 0;
+  state.ratios.clear();
+  state.inverses.clear();
+  for (std::size_t from = next_slot(new_slot_); from != new_slot_; from = next_slot(from)) {
+    const double* const values = kept_at(unit, from);
+    state.ratios.push_back(values[0]);
+    state.inverses.push_back(values[kBlockUnits]);
+  }
+}
+
+void History::start_from(std::uint32_t rows) {
+  assert(rows_ == 0);
+  rows_ = std::min(rows, kCountCap);
+  std::fill_n(absences_.data(), padded_, Absences{.uncounted = rows_, .unlearned = rows_, .unsampled = 0, .unused = 0});
+  restored_mean_weights_.extend_to(rows_);
+  noise_weights_.extend_to(rows_);
+}
+
+void History::restore_unit(UnitIndex unit, const UnitState& state, Keep keep) {
+  MemoryColumns& memory = memory_[current_];
+  if (keep.changes) {
+    memory.rise_change_sum[unit] = state.rise_change_sum;
+    memory.fall_change_sum[unit] = state.fall_change_sum;
+    absences_[unit].unlearned = rows_ - std::min(state.changes, kCountCap);
+  }
+  if (state.zero_muted) mute_zero(unit);
+  if (!keep.means) return;
+  memory.mean_sum[unit] = state.mean_sum;
+  memory.mean_weight[unit] = restored_mean_weights_.weight(state.samples);
+  absences_[unit].uncounted = rows_ - std::min(state.samples, kCountCap);
+  if (state.ratios.empty()) return;
+  // From the newest back; the oldest stands for all that are missing.
+  std::size_t index = state.ratios.size();
+  std::size_t to = new_slot_;
+  for (std::size_t age = 0; age + 1 < slots_; ++age) {
+    if (index > 0) --index;
+    to = to == 0 ? slots_ - 1 : to - 1;
+    kept_at(unit, to)[0] = state.ratios[index];
+    kept_at(unit, to)[kBlockUnits] = state.inverses[index];
+  }
+}
+
+}  // namespace gnmr

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/core/state.h"
+
+#include <cmath>
+#include <string_view>
+#include <unordered_set>
+
+#include "gnmr/core/error.h"
+#include "gnmr/core/unit_math.h"
+
+namespace gnmr {
+namespace {
+
+bool is_sum(double value) { return std::isfinite(value) && value >= 0; }
+
+// A mean may round to infinity where norms are near the largest double.
+bool is_mean_sum(double value) { return value >= 0; }
+
+bool is_ratio(double value) { return value >= 0 && value <= unit_math::kRatioCap; }
+
+[[noreturn]] void reject(const UnitState& unit, const std::string& what) {
+  throw Error("state of unit `" + unit.name + "`: expected " + what);
+}
+
+void check_history(const UnitState& unit, std::size_t window) {
+  if (!is_mean_sum(unit.mean_sum)) reject(unit, "a mean that is not negative");
+  if (!is_sum(unit.rise_change_sum) || !is_sum(unit.fall_change_sum)) {
+    reject(unit, "usual changes that are finite and not negative");
+  }
+  if (unit.samples == 0 && unit.mean_sum != 0) reject(unit, "no mean before the first sample");
+  if (unit.changes == 0 && (unit.rise_change_sum != 0 || unit.fall_change_sum != 0)) {
+    reject(unit, "no usual change before the first");
+  }
+  if (unit.ratios.size() != unit.inverses.size() || unit.ratios.size() > window) {
+    reject(unit, "as many kept ratios as inverses, and at most the window");
+  }
+  for (std::size_t i = 0; i < unit.ratios.size(); ++i) {
+    if (!is_ratio(unit.ratios[i]) || !is_ratio(unit.inverses[i])) {
+      reject(unit, "kept ratios and inverses between 0 and 1e30");
+    }
+  }
+}
+
+void check_recovery(const UnitState& unit) {
+  if (unit.was_released && unit.last_lock_steps == 0) reject(unit, "a lock before a release");
+  if (unit.last_lock_steps > static_cast<std::uint32_t>(kMaxWhole)) reject(unit, "a lock below 2^31 steps");
+  if (unit.wait_steps > static_cast<std::uint32_t>(kMaxWhole)) reject(unit, "a wait below 2^31 steps");
+  if (!unit.in_recovery) return;
+  if (unit.steps_left == 0 || unit.steps_left > unit.last_lock_steps) {
+    reject(unit, "a recovery with at least one step left, and no more than its lock");
+  }
+  if (unit.admitted_for != RiskKind::non_finite && unit.admitted_for != RiskKind::rise &&
+      unit.admitted_for != RiskKind::fall) {
+    reject(unit, "a reason for its recovery");
+  }
+}
+
+}  // namespace
+
+void check_state(const ControllerState& state) {
+  validate(state.options);
+  std::unordered_set<std::string_view> names;
+  for (const UnitState& unit : state.units) {
+    if (unit.name.empty()) throw Error("state: expected a name for every unit, got an empty one");
+    if (!names.insert(unit.name).second) throw Error("state: expected unique names, got `" + unit.name + "` twice");
+    check_history(unit, static_cast<std::size_t>(state.options.window));
+    check_recovery(unit);
+  }
+}
+
+}  // namespace gnmr

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/core/types.h"
+
+namespace gnmr {
+
+const char* to_string(RiskKind kind) {
+  switch (kind) {
+    case RiskKind::none: return "none";
+    case RiskKind::non_finite: return "non-finite";
+    case RiskKind::rise: return "rise";
+    case RiskKind::fall: return "fall";
+  }
+  return "none";
+}
+
+}  // namespace gnmr

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// What goes into the controller and what comes out of it.
+//
+// Views (spans) point into the caller's memory on the way in and into the controller's on the way out; each says how
+// long it lives.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <ranges>
+#include <span>
+#include <string>
+#include <type_traits>
+
+namespace gnmr {
+
+/// Index of a unit, in forward order.
+using UnitIndex = std::uint32_t;
+
+/// What can be sent back to high precision on its own.
+struct Unit {
+  std::string name;        // unique, not empty
+  std::int64_t cost = 1;   // >= 1, say multiply-adds
+  std::string group = {};  // a block, a pipeline stage; empty: none
+  bool forced = false;     // kept high or low by the user: watched, but no candidate and in no budget
+};
+
+/// A view of norms in float or double; a float is widened before use.
+class NormSpan {
+ public:
+  NormSpan() = default;
+  NormSpan(std::span<const double> norms) : data_(norms.data()), size_(norms.size()), is_float_(false) {}
+  NormSpan(std::span<const float> norms) : data_(norms.data()), size_(norms.size()), is_float_(true) {}
+
+  /// Any contiguous range of float or double: a vector, an array, a span.
+  template <std::ranges::contiguous_range Range>
+    requires std::same_as<std::ranges::range_value_t<Range>, double> ||
+             std::same_as<std::ranges::range_value_t<Range>, float>
+  NormSpan(const Range& range) : NormSpan(std::span<const std::ranges::range_value_t<Range>>(range)) {}
+
+  std::size_t size() const { return size_; }
+  bool is_float() const { return is_float_; }
+  const float* floats() const { return static_cast<const float*>(data_); }
+  const double* doubles() const { return static_cast<const double*>(data_); }
+
+  /// The norm at `index`, widened.
+  double operator[](std::size_t index) const {
+    return is_float_ ? static_cast<double>(floats()[index]) : doubles()[index];
+  }
+
+ private:
+  const void* data_ = nullptr;
+  std::size_t size_ = 0;
+  bool is_float_ = false;
+};
+
+/// Gradient norms of one optimizer step, one a unit. The spans are read during `observe` only.
+struct Observation {
+  std::int64_t step = 0;
+  NormSpan norms = {};
+  std::span<const std::uint8_t> sampled = {};  // one a unit, 0: no sample; empty: every unit has one
+};
+
+/// Why a unit is at risk.
+enum class RiskKind : std::uint8_t { none = 0, non_finite = 1, rise = 2, fall = 3 };
+
+/// `"none"`, `"non-finite"`, `"rise"` or `"fall"`.
+const char* to_string(RiskKind kind);
+
+/// The signals of one unit in one step. What is not defined is NaN: delta and fall of a non-finite norm, all but
+/// severity of a norm of 0, everything where there was no sample.
+struct Signals {
+  bool sampled = false;
+  RiskKind risk = RiskKind::none;
+  double ratio;     // GNMR
+  double delta;     // Delta-GNMR
+  double fall;      // Fall-GNMR
+  double severity;  // above 1: at risk, if warm
+};
+
+/// What `observe` found, over all units.
+struct Alarm {
+  std::int64_t step = 0;
+  std::uint32_t sampled = 0;  // units with a sample
+  std::uint32_t finite = 0;   // of these, with a finite norm
+  double centre = 1;          // mean ratio of the step, each capped at 2
+  bool common = false;        // the cause is common to the units: nothing will be admitted
+  std::span<const UnitIndex> risks = {};  // units at risk, ascending; valid until the next `observe`
+
+  /// Whether any unit is at risk.
+  bool raised() const { return !risks.empty(); }
+};
+
+/// The decision of one step. Indices ascend; the views are valid until the next `observe`.
+struct Decision {
+  std::int64_t step = 0;
+  bool common = false;
+  std::span<const UnitIndex> recovered = {};  // in recovery in the next step (with lag 1: the one after it)
+  std::span<const UnitIndex> admitted = {};
+  std::span<const UnitIndex> denied = {};
+  std::span<const UnitIndex> futile = {};     // released, and still as bad as before
+  std::span<const UnitIndex> released = {};   // the futile ones included
+  std::int64_t recovered_cost = 0;
+};
+
+}  // namespace gnmr

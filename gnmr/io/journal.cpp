@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/io/journal.h"
+
+#include <array>
+
+namespace gnmr::io {
+namespace {
+
+constexpr std::array<std::string_view, 5> kEventNames{"risk", "admitted", "denied", "futile", "released"};
+constexpr std::array<std::string_view, 3> kModeNames{"armed", "watch", "high"};
+
+template <typename Kind, std::size_t count>
+std::optional<Kind> find_kind(const std::array<std::string_view, count>& names, std::string_view name) {
+  for (std::size_t i = 0; i < count; ++i) {
+    if (names[i] == name) return static_cast<Kind>(i);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string_view to_string(JournalEventKind kind) { return kEventNames[static_cast<std::size_t>(kind)]; }
+
+std::optional<JournalEventKind> event_kind(std::string_view name) {
+  return find_kind<JournalEventKind>(kEventNames, name);
+}
+
+std::string_view to_string(JournalModeKind kind) { return kModeNames[static_cast<std::size_t>(kind)]; }
+
+std::optional<JournalModeKind> mode_kind(std::string_view name) { return find_kind<JournalModeKind>(kModeNames, name); }
+
+}  // namespace gnmr::io

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a journal holds: one record a line (docs/files.md has the fields).
+//
+// Goals: the same plain values for whoever writes, reads or reports. Non-goals: text (journal_format.h), files.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "gnmr/core/options.h"
+#include "gnmr/core/types.h"
+
+namespace gnmr::io {
+
+/// The version that is written; a reader refuses later ones.
+inline constexpr std::int64_t kJournalVersion = 1;
+
+/// Risks of one step are written for at most this many units, the most severe ones.
+inline constexpr std::size_t kMostRisksAStep = 32;
+
+/// The first line: what is watched, and how.
+struct JournalHeader {
+  std::int64_t version = kJournalVersion;
+  Options options;
+  std::vector<Unit> units;
+  std::string started;  // time of day in UTC; may be empty
+};
+
+/// One optimizer step.
+struct JournalStep {
+  std::int64_t step = 0;
+  std::optional<double> loss = {};
+  std::uint64_t sampled = 0;    // units with a sample
+  std::uint64_t risks = 0;      // units at risk
+  bool common = false;
+  std::uint64_t recovered = 0;  // units in recovery in the next step
+  double cost_share = 0;        // their share of the total cost
+  std::optional<double> clip_coefficient = {};
+};
+
+/// What can happen to a unit.
+enum class JournalEventKind : std::uint8_t { risk, admitted, denied, futile, released };
+
+/// Something that happened to one unit; numbers that are not defined are absent.
+struct JournalEvent {
+  std::int64_t step = 0;
+  std::string unit;
+  JournalEventKind event = JournalEventKind::risk;
+  std::optional<double> ratio = {};
+  std::optional<double> delta = {};
+  std::optional<double> fall = {};
+  std::optional<double> severity = {};
+  std::uint64_t left = 0;  // decisions that it will still be in recovery for
+};
+
+/// A step that was run again in high precision.
+struct JournalTrial {
+  std::int64_t step = 0;
+  std::string verdict;
+  std::vector<std::string> units;
+  std::vector<double> errors;
+  std::vector<double> losses;
+  double seconds = 0;
+};
+
+/// Whether decisions are carried out.
+enum class JournalModeKind : std::uint8_t { armed, watch, high };
+
+/// From here on decisions are carried out (armed), only written (watch), or everything runs high.
+struct JournalMode {
+  JournalModeKind mode = JournalModeKind::armed;
+  std::string why;
+};
+
+/// The run goes on from a saved state; `step` is the next one.
+struct JournalResume {
+  std::int64_t step = 0;
+};
+
+/// A remark; `dropped` lines could not be written before it.
+struct JournalNote {
+  std::uint64_t dropped = 0;
+  std::string text;
+};
+
+/// Any line of a known kind.
+using JournalRecord =
+    std::variant<JournalHeader, JournalStep, JournalEvent, JournalTrial, JournalMode, JournalResume, JournalNote>;
+
+/// `"risk"`, `"admitted"`, `"denied"`, `"futile"` or `"released"`.
+std::string_view to_string(JournalEventKind kind);
+
+/// The event of that name, if there is one.
+std::optional<JournalEventKind> event_kind(std::string_view name);
+
+/// `"armed"`, `"watch"` or `"high"`.
+std::string_view to_string(JournalModeKind kind);
+
+/// The mode of that name, if there is one.
+std::optional<JournalModeKind> mode_kind(std::string_view name);
+
+}  // namespace gnmr::io

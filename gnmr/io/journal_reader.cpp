@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/io/journal_reader.h"
+
+#include <map>
+#include <utility>
+
+#include "gnmr/io/journal_format.h"
+#include "gnmr/io/text_error.h"
+
+namespace gnmr::io {
+namespace {
+
+// Sorts records into steps. What is told of one step stands together in a journal, so a step that comes up again after
+// another one, or after a resume, is told anew.
+class JournalCollector {
+ public:
+  void operator()(JournalHeader& header) {
+    current_ = nullptr;
+    journal_.header = std::move(header);
+  }
+  void operator()(JournalResume& resume) {
+    current_ = nullptr;
+    journal_.resumes.push_back(resume);
+  }
+  void operator()(JournalStep& step) {
+    JournalStepEntry& found = entry(step.step);
+    if (found.step) found = JournalStepEntry{.number = step.step};
+    found.step = step;
+  }
+  void operator()(JournalEvent& event) { entry(event.step).events.push_back(std::move(event)); }
+  void operator()(JournalTrial& trial) { entry(trial.step).trials.push_back(std::move(trial)); }
+  void operator()(JournalMode& mode) { journal_.modes.push_back(std::move(mode)); }
+  void operator()(JournalNote& note) {
+    journal_.dropped += note.dropped;
+    journal_.notes.push_back(std::move(note));
+  }
+
+  Journal result() && {
+    journal_.steps.reserve(entries_.size());
+    for (auto& [step, entry] : entries_) journal_.steps.push_back(std::move(entry));
+    return std::move(journal_);
+  }
+
+ private:
+  JournalStepEntry& entry(std::int64_t step) {
+    if (current_ == nullptr || current_->number != step) {
+      current_ = &entries_[step];
+      *current_ = JournalStepEntry{.number = step};
+    }
+    return *current_;
+  }
+
+  Journal journal_;
+  std::map<std::int64_t, JournalStepEntry> entries_;
+  JournalStepEntry* current_ = nullptr;
+};
+
+}  // namespace
+
+bool JournalReader::next(JournalRecord& record) {
+  std::string_view line;
+  while (lines_.next(line)) {
+    if (!lines_.ending().ends_with('\n')) {
+      torn_ = true;
+      return false;
+    }
+    try {
+      if (std::optional<JournalRecord> parsed = parse_journal_line(line)) {
+        record = std::move(*parsed);
+        return true;
+      }
+    } catch (const Error& error) {
+      throw error_at(at_line(source_->name(), lines_.line_number()), error.what());
+    }
+  }
+  return false;
+}
+
+Journal read_journal(const std::string& path) {
+  JournalReader reader(path);
+  return read_journal(reader);
+}
+
+Journal read_journal(JournalReader& reader) {
+  JournalCollector collector;
+  JournalRecord record;
+  while (reader.next(record)) std::visit(collector, record);
+  Journal journal = std::move(collector).result();
+  journal.torn = reader.torn();
+  return journal;
+}
+
+}  // namespace gnmr::io

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/io/journal_writer.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <new>
+
+#include "gnmr/core/error.h"
+#include "gnmr/io/journal_format.h"
+
+namespace gnmr::io {
+namespace {
+
+constexpr RecordShape kLines{};
+
+std::string drop_note(std::uint64_t dropped) {
+  std::string line;
+  append_line(line, JournalNote{.dropped = dropped, .text = "lines could not be written"});
+  return line;
+}
+
+// SPEC's order of candidates: the most severe first, of equals the last unit.
+bool more_severe(const std::pair<double, UnitIndex>& left, const std::pair<double, UnitIndex>& right) {
+  return left.first != right.first ? left.first > right.first : left.second > right.second;
+}
+
+}  // namespace
+
+JournalWriter::JournalWriter(const JournalSettings& settings) : in_background_(settings.in_background) {
+  if (in_background_ && settings.path == "-") throw Error("[journal] standard output cannot be written in the background");
+  RecordFile opened = open_record_file(settings.path, settings.existing, kLines);
+  resumed_ = opened.had_records;
+  if (in_background_) {
+    sink_ = make_background_sink(std::move(opened.file),
+                                 {.shape = kLines, .queue_bytes = settings.queue_bytes, .drop_note = drop_note});
+  } else {
+    sink_ = make_direct_sink(std::move(opened.file), settings.path, kLines);
+  }
+  if (resumed_) {
+    write([&] { append_line(lines_, JournalResume{.step = settings.resume_step}); });
+  }
+}
+
+// Lines of one call go together or not at all.
+template <typename Format>
+void JournalWriter::write(Format format) {
+  lines_.clear();
+  try {
+    format();
+  } catch (const std::bad_alloc&) {
+    if (!in_background_) throw;
+    ++unformatted_;
+    return;
+  }
+  sink_->append(lines_);
+}
+
+void JournalWriter::header(const std::vector<Unit>& units, const Options& options, std::string_view started) {
+  write([&] { append_header_line(lines_, units, options, started); });
+}
+
+void JournalWriter::step(const Controller& controller, const Alarm& alarm, const Decision& decision,
+                         const StepContext& context) {
+  const auto total_cost = static_cast<double>(controller.total_cost());
+  const double cost_share = total_cost > 0 ? static_cast<double>(decision.recovered_cost) / total_cost : 0;
+  write([&] {
+    append_line(lines_, JournalStep{.step = decision.step,
+                                    .loss = context.loss,
+                                    .sampled = alarm.sampled,
+                                    .risks = alarm.risks.size(),
+                                    .common = decision.common,
+                                    .recovered = decision.recovered.size(),
+                                    .cost_share = cost_share,
+                                    .clip_coefficient = context.clip_coefficient});
+    append_risks(controller, alarm);
+    append_events(controller, decision.step, JournalEventKind::admitted, decision.admitted);
+    append_events(controller, decision.step, JournalEventKind::denied, decision.denied);
+    append_events(controller, decision.step, JournalEventKind::futile, decision.futile);
+    append_events(controller, decision.step, JournalEventKind::released, decision.released);
+  });
+}
+
+void JournalWriter::append_risks(const Controller& controller, const Alarm& alarm) {
+  severities_.clear();
+  for (const UnitIndex unit : alarm.risks) severities_.emplace_back(controller.signals(unit).severity, unit);
+  const std::size_t shown = std::min(severities_.size(), kMostRisksAStep);
+  std::partial_sort(severities_.begin(), severities_.begin() + static_cast<std::ptrdiff_t>(shown), severities_.end(),
+                    more_severe);
+  for (std::size_t i = 0; i < shown; ++i) {
+    append_events(controller, alarm.step, JournalEventKind::risk, {&severities_[i].second, 1});
+  }
+}
+
+void JournalWriter::append_events(const Controller& controller, std::int64_t step, JournalEventKind kind,
+                                  std::span<const UnitIndex> units) {
+  for (const UnitIndex unit : units) {
+    append_line(lines_, JournalEventView{.step = step,
+                                         .unit = controller.units()[unit].name,
+                                         .event = kind,
+                                         .signals = controller.signals(unit),
+                                         .left = controller.steps_left(unit)});
+  }
+}
+
+void JournalWriter::trial(const JournalTrial& trial) {
+  write([&] { append_line(lines_, trial); });
+}
+
+void JournalWriter::mode(const JournalMode& mode) {
+  write([&] { append_line(lines_, mode); });
+}
+
+void JournalWriter::note(std::string_view text) {
+  write([&] { append_line(lines_, JournalNote{.dropped = 0, .text = std::string(text)}); });
+}
+
+bool JournalWriter::flush(std::chrono::milliseconds longest) { return sink_->flush(longest); }
+
+bool JournalWriter::close(std::chrono::milliseconds longest) { return sink_->close(longest); }
+
+std::string utc_text(std::chrono::system_clock::time_point time) {
+  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::chrono::system_clock::to_time_t(time)));
+}
+
+}  // namespace gnmr::io

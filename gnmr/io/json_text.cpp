@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/io/json_text.h"
+
+#include <fmt/compile.h>
+#include <fmt/format.h>
+
+#include <cmath>
+#include <iterator>
+
+namespace gnmr::io {
+namespace {
+
+bool is_continuation(unsigned char byte) { return (byte & 0xC0U) == 0x80U; }
+
+// Bytes of the well-formed sequence that starts at `at`; 0 where there is none.
+std::size_t sequence_length(std::string_view text, std::size_t at) {
+  const auto byte = [&](std::size_t offset) { return static_cast<unsigned char>(text[at + offset]); };
+  const unsigned char first = byte(0);
+  if (first < 0x80) return 1;
+  if (first < 0xC2 || first > 0xF4) return 0;
+  const std::size_t length = first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+  if (text.size() - at < length) return 0;
+  for (std::size_t i = 1; i < length; ++i) {
+    if (!is_continuation(byte(i))) return 0;
+  }
+  const unsigned char second = byte(1);
+  const bool overlong = (first == 0xE0 && second < 0xA0) || (first == 0xF0 && second < 0x90);
+  const bool surrogate = first == 0xED && second > 0x9F;
+  const bool beyond_unicode = first == 0xF4 && second > 0x8F;
+  return overlong || surrogate || beyond_unicode ? 0 : length;
+}
+
+bool is_plain(unsigned char byte) { return byte >= 0x20 && byte < 0x80 && byte != '"' && byte != '\\'; }
+
+void append_escaped_ascii(std::string& out, char character) {
+  switch (character) {
+    case '"': out += "\\\""; return;
+    case '\\': out += "\\\\"; return;
+    case '\n': out += "\\n"; return;
+    case '\r': out += "\\r"; return;
+    case '\t': out += "\\t"; return;
+    default: fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<unsigned>(character)); return;
+  }
+}
+
+}  // namespace
+
+bool is_utf8(std::string_view text) {
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t length = sequence_length(text, at);
+    if (length == 0) return false;
+    at += length;
+  }
+  return true;
+}
+
+void append_json_string(std::string& out, std::string_view text) {
+  out += '"';
+  std::size_t at = 0;
+  while (at < text.size()) {
+    std::size_t plain_end = at;
+    while (plain_end < text.size() && is_plain(static_cast<unsigned char>(text[plain_end]))) ++plain_end;
+    out.append(text, at, plain_end - at);
+    at = plain_end;
+    if (at == text.size()) break;
+    const std::size_t length = sequence_length(text, at);
+    if (length == 0) {
+      out += "\xEF\xBF\xBD";
+    } else if (length == 1) {
+      append_escaped_ascii(out, text[at]);
+    } else {
+      out.append(text, at, length);
+    }
+    at += length == 0 ? 1 : length;
+  }
+  out += '"';
+}
+
+void append_json_number(std::string& out, double value) {
+  if (std::isnan(value)) {
+    out += "\"nan\"";
+  } else if (std::isinf(value)) {
+    out += value < 0 ? "\"-inf\"" : "\"inf\"";
+  } else {
+    fmt::format_to(std::back_inserter(out), FMT_COMPILE("{}"), value);
+  }
+}
+
+void append_json_number(std::string& out, std::int64_t value) {
+  const fmt::format_int digits(value);
+  out.append(digits.data(), digits.size());
+}
+
+void append_json_number(std::string& out, std::uint64_t value) {
+  const fmt::format_int digits(value);
+  out.append(digits.data(), digits.size());
+}
+
+std::string in_quotes(std::string_view text) {
+  constexpr std::size_t kLongest = 100;
+  std::string out;
+  if (text.size() <= kLongest) {
+    append_json_string(out, text);
+    return out;
+  }
+  std::size_t cut = kLongest;
+  while (cut > kLongest - 4 && is_continuation(static_cast<unsigned char>(text[cut]))) --cut;
+  append_json_string(out, text.substr(0, cut));
+  out.insert(out.size() - 1, "...");
+  return out;
+}
+
+}  // namespace gnmr::io

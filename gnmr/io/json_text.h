@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pieces of JSON text, appended to a string that the caller reuses.
+//
+// Goals: writers that print a line a step without building a document first; text that any JSON reader accepts
+// whatever bytes a name holds.
+// Non-goals: reading JSON, documents in memory, layout.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace gnmr::io {
+
+/// Whether `text` is well-formed UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF.
+bool is_utf8(std::string_view text);
+
+/// Appends `text` as a JSON string with its quotes; bytes that are not UTF-8 become U+FFFD.
+void append_json_string(std::string& out, std::string_view text);
+
+/// Appends the shortest text that reads back as `value`; "inf", "-inf" and "nan" as strings.
+void append_json_number(std::string& out, double value);
+
+/// Appends a whole number.
+void append_json_number(std::string& out, std::int64_t value);
+
+/// Appends a whole number.
+void append_json_number(std::string& out, std::uint64_t value);
+
+/// `text` in quotes for a message: escaped, and cut where it is long.
+std::string in_quotes(std::string_view text);
+
+}  // namespace gnmr::io

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// CSV that Weights & Biases exports: of a chart (`"Step","run - grad_norm","run - grad_norm__MIN",...`) or of a run's
+// history (a column `_step` among the others).
+//
+// Goals: each metric that fits the pattern is a unit, whatever other columns there are. Non-goals: our own CSV.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "gnmr/io/byte_source.h"
+#include "gnmr/io/csv_record.h"
+#include "gnmr/io/row_source.h"
+#include "gnmr/io/trace.h"
+
+namespace gnmr::io {
+
+/// Whether a header is one that Weights & Biases writes.
+bool is_wandb_header(const std::vector<CsvCell>& header);
+
+/// The rows of such a file; reads the header at once.
+std::unique_ptr<RowSource> make_wandb_log(std::unique_ptr<ByteSource> source, const TraceOptions& options);
+
+}  // namespace gnmr::io

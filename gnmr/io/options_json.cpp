@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/io/options_json.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "gnmr/core/error.h"
+#include "gnmr/io/json_text.h"
+#include "gnmr/io/whole_file.h"
+
+namespace gnmr::io {
+namespace {
+
+constexpr std::string_view kPresetKey = "preset";
+constexpr std::size_t kLargestOptionsFile = std::size_t{1} << 20;
+
+[[noreturn]] void fail(const std::string& message) { throw Error("[options] " + message); }
+
+// Takes the parser's events instead of a document, because a document has already forgotten repeated keys.
+class OptionsHandler : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  Options result(std::string_view preset) const {
+    Options options = Options::preset(!preset.empty() ? preset : preset_ ? std::string_view(*preset_) : kPresetNames[0]);
+    for (std::size_t i = 0; i < kOptionCount; ++i) {
+      if (values_[i]) set_option(options, option_specs()[i].name, *values_[i]);
+    }
+    validate(options);
+    return options;
+  }
+
+  bool null() override { refuse("null"); }
+  bool boolean(bool) override { refuse("a boolean"); }
+  bool number_integer(std::int64_t value) override { return number(static_cast<double>(value)); }
+  bool number_unsigned(std::uint64_t value) override { return number(static_cast<double>(value)); }
+  bool number_float(double value, const std::string&) override { return number(value); }
+  bool binary(nlohmann::json::binary_t&) override { refuse("binary"); }
+  bool start_array(std::size_t) override { refuse("an array"); }
+  bool end_array() override { return true; }
+  bool end_object() override { return true; }
+
+  bool string(std::string& text) override {
+    if (!in_object_ || spec_index_) refuse("a string");
+    if (std::find(kPresetNames.begin(), kPresetNames.end(), text) == kPresetNames.end()) {
+      fail(fmt::format("`{}`: expected one of {}, got {}", kPresetKey, fmt::join(kPresetNames, ", "), in_quotes(text)));
+    }
+    preset_ = text;
+    return true;
+  }
+
+  bool start_object(std::size_t) override {
+    if (in_object_) refuse("an object");
+    in_object_ = true;
+    return true;
+  }
+
+  bool key(std::string& name) override {
+    key_ = name;
+    spec_index_.reset();
+    if (name == kPresetKey) {
+      if (preset_) fail(fmt::format("`{}` is there twice", name));
+      return true;
+    }
+    const auto& specs = option_specs();
+    const auto spec = std::find_if(specs.begin(), specs.end(), [&](const OptionSpec& s) { return s.name == name; });
+    if (spec == specs.end()) fail(fmt::format("unknown option {}", in_quotes(name)));
+    spec_index_ = static_cast<std::size_t>(spec - specs.begin());
+    if (values_[*spec_index_]) fail(fmt::format("option `{}` is there twice", name));
+    return true;
+  }
+
+  bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception& error) override {
+    // The parser refuses 1e999 as out of range; SPEC wants the option named.
+    if (error.id == 406 && spec_index_) fail(fmt::format("option `{}`: the number is not finite", key_));
+    fail(fmt::format("not JSON at byte {}{}", position, key_.empty() ? "" : ", after " + in_quotes(key_)));
+  }
+
+ private:
+  bool number(double value) {
+    if (!in_object_ || !spec_index_) refuse("a number");
+    values_[*spec_index_] = value;
+    return true;
+  }
+
+  [[noreturn]] void refuse(std::string_view what) const {
+    if (!in_object_) fail(fmt::format("expected a JSON object of options, got {}", what));
+    fail(fmt::format("option `{}`: expected {}, got {}", key_, spec_index_ ? "a number" : "a string", what));
+  }
+
+  bool in_object_ = false;
+  std::string key_;
+  std::optional<std::size_t> spec_index_;  // of the key just read; empty for `preset`
+  std::optional<std::string> preset_;
+  std::array<std::optional<double>, kOptionCount> values_;
+};
+
+}  // namespace
+
+Options read_options(std::string_view json_text, std::string_view preset) {
+  OptionsHandler handler;
+  nlohmann::json::sax_parse(json_text.begin(), json_text.end(), &handler);
+  return handler.result(preset);
+}
+
+Options read_options_file(const std::string& path, std::string_view preset) {
+  const std::string text = read_whole_file(path, kLargestOptionsFile);
+  try {
+    return read_options(text, preset);
+  } catch (const Error& error) {
+    throw Error(path + ": " + error.what());
+  }
+}
+
+std::string write_options(const Options& options) {
+  std::string out;
+  char separator = '{';
+  for (const OptionSpec& spec : option_specs()) {
+    out += separator;
+    append_json_string(out, spec.name);
+    out += ':';
+    append_json_number(out, spec.get(options));
+    separator = ',';
+  }
+  out += '}';
+  return out;
+}
+
+std::string option_flag(std::string_view name) {
+  std::string flag = "--" + std::string(name);
+  std::replace(flag.begin(), flag.end(), '_', '-');
+  return flag;
+}
+
+std::string options_markdown() {
+  std::string out = "| name | flag | default | `paper` | range | meaning |\n|---|---|---|---|---|---|\n";
+  for (const OptionSpec& spec : option_specs()) {
+    out += fmt::format("| `{}` | `{}` | {} | {} | {} | {} |\n", spec.name, option_flag(spec.name),
+                       spec.default_value, spec.paper_value, spec.range.text, spec.help);
+  }
+  return out;
+}
+
+}  // namespace gnmr::io

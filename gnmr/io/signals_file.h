@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ratios of all units in chosen steps, for heat maps: fixed binary rows in float32 (docs/files.md has the layout).
+//
+// Goals: a row is written without formatting and found without reading the others; a training step never waits for it.
+// Non-goals: names (the journal's header has them), other signals, compression.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gnmr/core/controller.h"
+#include "gnmr/io/file_descriptor.h"
+#include "gnmr/io/record_sink.h"
+
+namespace gnmr::io {
+
+/// The version that is written; a reader refuses others.
+inline constexpr std::uint32_t kSignalsVersion = 1;
+
+/// Where and how to write.
+struct SignalsSettings {
+  std::string path;
+  std::size_t unit_count = 0;
+  ExistingFile existing = ExistingFile::refuse;
+  bool in_background = true;                         // false: errors are thrown
+  std::size_t queue_bytes = std::size_t{64} << 20U;  // of rows that wait for the disk
+};
+
+/// Writes rows. It belongs to one thread at a time.
+class SignalsWriter {
+ public:
+  /// Opens the file; an `Error` where that fails, or where it is resumed and is for another number of units.
+  explicit SignalsWriter(const SignalsSettings& settings);
+
+  /// The ratios of the controller's last observation; NaN where a unit has none. In the background it never throws.
+  void write(std::int64_t step, const Controller& controller);
+
+  /// Waits until all rows are with the operating system, at most so long; whether they are.
+  bool flush(std::chrono::milliseconds longest = std::chrono::seconds(2));
+
+  /// `flush`, and the end; rows that come later are lost.
+  bool close(std::chrono::milliseconds longest = std::chrono::seconds(2));
+
+  /// Rows that were lost so far.
+  std::uint64_t dropped() const { return sink_->dropped(); }
+
+ private:
+  std::unique_ptr<RecordSink> sink_;
+  std::size_t unit_count_;
+  std::string row_;  // reused
+};
+
+/// One row.
+struct SignalsRow {
+  std::int64_t step = 0;
+  std::vector<float> ratios;  // one a unit; NaN: none
+};
+
+/// Reads rows in the order of the file. After a resumed run a step may come twice: the last one counts.
+class SignalsReader {
+ public:
+  /// Opens a file; an `Error` with its path where it is none of ours.
+  explicit SignalsReader(const std::string& path);
+
+  /// How many ratios a row has.
+  std::size_t unit_count() const { return unit_count_; }
+
+  /// Whole rows in the file when it was opened.
+  std::uint64_t row_count() const { return row_count_; }
+
+  /// Whether bytes of a torn row followed the last whole one.
+  bool torn() const { return torn_; }
+
+  /// The next row; false after the last whole one. The row's memory is reused.
+  bool next(SignalsRow& row);
+
+ private:
+  std::string path_;
+  FileDescriptor file_;
+  std::size_t unit_count_ = 0;
+  std::uint64_t row_count_ = 0;
+  std::uint64_t rows_read_ = 0;
+  bool torn_ = false;
+  std::string bytes_;  // reused
+};
+
+}  // namespace gnmr::io

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages that say where in a text file something is wrong.
+//
+// Goals: one form for every reader: `norms.csv: line 12, column 3: ...`. Non-goals: deciding what is wrong.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "gnmr/core/error.h"
+
+namespace gnmr::io {
+
+/// `FILE: line N`.
+inline std::string at_line(std::string_view file, std::uint64_t line) {
+  return std::string(file) + ": line " + std::to_string(line);
+}
+
+/// `FILE: line N, column C`; the column is the number of the cell, from 1.
+inline std::string at_cell(std::string_view file, std::uint64_t line, std::size_t column) {
+  return at_line(file, line) + ", column " + std::to_string(column);
+}
+
+/// An `Error` of the form `WHERE: WHAT`.
+inline Error error_at(std::string_view where, std::string_view what) {
+  return Error(std::string(where) + ": " + std::string(what));
+}
+
+}  // namespace gnmr::io

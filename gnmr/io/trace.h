@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gradient norms of a run, a row an optimizer step, from our own CSV or from other people's logs.
+//
+// Goals: one interface for every format, recognised by content; a stream of any length in constant memory where the
+// format allows it; messages that name file, line and column; NaN and infinity are data.
+// Non-goals: deciding anything about the norms; following a file that still grows.
+// A reader is used by one thread at a time. docs/logs.md describes each format.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gnmr/io/byte_source.h"
+
+namespace gnmr::io {
+
+/// One step; the views are valid until the reader's next `next`.
+struct TraceRow {
+  std::int64_t step = 0;
+  std::span<const double> norms = {};          // one a unit, never negative; what is not sampled is 0
+  std::span<const std::uint8_t> sampled = {};  // one a unit, 0: no sample
+};
+
+/// Gives the rows of a trace, their steps strictly increasing.
+class TraceReader {
+ public:
+  TraceReader() = default;
+  virtual ~TraceReader() = default;
+  TraceReader(const TraceReader&) = delete;
+  TraceReader& operator=(const TraceReader&) = delete;
+
+  /// Names of the units, unique and not empty, in the order of the norms.
+  virtual const std::vector<std::string>& units() const = 0;
+
+  /// Reads the next row; false at the end. An `Error` says file, line and, where there are cells, column; the rows
+  /// before it stand.
+  virtual bool next(TraceRow& row) = 0;
+
+  /// Bytes of the file taken so far, for progress; compressed ones where it is compressed.
+  virtual std::uint64_t bytes_read() const = 0;
+
+  /// Bytes of the file; 0 where that is not known.
+  virtual std::uint64_t bytes_total() const = 0;
+
+  /// What a user should know besides the rows, such as rows dropped because of a restart; complete after the last row.
+  virtual std::vector<std::string> notes() const { return {}; }
+};
+
+/// What a trace may be written as.
+enum class TraceFormat { automatic, csv, llmc, jsonl, trainer_state, megatron, tensorboard, wandb_csv, nvdlfw };
+
+/// A format as users name it.
+struct TraceFormatInfo {
+  TraceFormat format;
+  std::string_view name;
+  std::string_view help;
+};
+
+/// Every format, `auto` first; the only list.
+std::span<const TraceFormatInfo> trace_format_names();
+
+/// The format of that name; an `Error` with all names where there is none.
+TraceFormat trace_format_by_name(std::string_view name);
+
+/// How a trace is read.
+struct TraceOptions {
+  TraceFormat format = TraceFormat::automatic;
+
+  /// Accept a step that does not increase, as in the log of a resumed run: every earlier row with that step or a later
+  /// one is dropped. Takes two passes, so not from standard input.
+  bool allow_restart = false;
+
+  /// Which fields are units, in logs that name their fields (jsonl, trainer-state, tensorboard, wandb-csv, nvdlfw):
+  /// globs with `*` and `?`, separated by commas, upper and lower case alike; `!` before one excludes. Empty: a default
+  /// that finds gradient norms.
+  std::string field_pattern = {};
+
+  /// The field with the step number (jsonl, trainer-state, wandb-csv). Empty: the usual names are tried.
+  std::string step_field = {};
+};
+
+/// Opens a trace; `-` is standard input, a directory is one of TensorBoard's. An `Error` where it cannot be read, is
+/// of no known format or has no gradient norms; it then names what it does have.
+std::unique_ptr<TraceReader> open_trace(const std::string& path, const TraceOptions& options = {});
+
+/// The same for bytes from elsewhere.
+std::unique_ptr<TraceReader> open_trace(std::unique_ptr<ByteSource> source, const TraceOptions& options = {});
+
+}  // namespace gnmr::io

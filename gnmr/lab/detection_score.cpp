@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/lab/detection_score.h"
+
+#include <limits>
+
+namespace gnmr::lab {
+namespace {
+
+double share(double part, std::uint64_t whole) {
+  return whole == 0 ? std::numeric_limits<double>::quiet_NaN() : part / static_cast<double>(whole);
+}
+
+}  // namespace
+
+DetectionScore::DetectionScore(std::size_t units) : units_(units), in_recovery_(units, 0) {}
+
+void DetectionScore::find(UnitFault& fault) {
+  if (fault.found) return;
+  fault.found = true;
+  ++found_;
+}
+
+void DetectionScore::add(std::span<const std::uint8_t> faulty, const Decision& decision) {
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    UnitFault& fault = units_[unit];
+    const bool now = faulty[unit] != 0;
+    if (now && !fault.faulty) {
+      fault = {.first_step = decision.step, .faulty = true, .open = true, .found = false};
+      ++faults_;
+    } else {
+      fault.open = now || fault.faulty;
+      fault.faulty = now;
+    }
+    if (fault.open && in_recovery_[unit] != 0) find(fault);
+  }
+  for (const UnitIndex unit : decision.admitted) {
+    UnitFault& fault = units_[unit];
+    ++admissions_;
+    if (!fault.open) continue;
+    ++true_admissions_;
+    if (fault.found) continue;
+    find(fault);
+    ++delays_;
+    delay_sum_ += static_cast<double>(decision.step - fault.first_step);
+  }
+  for (const UnitIndex unit : recovered_) in_recovery_[unit] = 0;
+  recovered_.assign(decision.recovered.begin(), decision.recovered.end());
+  for (const UnitIndex unit : recovered_) in_recovery_[unit] = 1;
+}
+
+double DetectionScore::recall() const { return share(static_cast<double>(found_), faults_); }
+double DetectionScore::precision() const { return share(static_cast<double>(true_admissions_), admissions_); }
+double DetectionScore::mean_delay() const { return share(delay_sum_, delays_); }
+
+}  // namespace gnmr::lab

@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Uses the C interface as a C program would. The only argument is a folder for files. */
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "gnmr.h"
+
+static int failures = 0;
+
+#define CHECK(condition)                                                    \
+  do {                                                                      \
+    if (!(condition)) {                                                     \
+      fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);       \
+      ++failures;                                                           \
+    }                                                                       \
+  } while (0)
+
+#define CHECK_OK(call) CHECK((call) == GNMR_OK)
+
+enum { kUnits = 4 };
+static const char kOptions[] =
+    "{\"warmup_samples\":3,\"lock_steps\":4,\"max_o\":1,\"common_share\":1,\"cooldown_steps\":0}";
+
+static gnmr_controller* make_controller(void) {
+  static const char* const kNames[kUnits] = {"a", "b", "c", "h\xC3\xA9"};
+  gnmr_unit units[kUnits];
+  gnmr_controller* controller = NULL;
+  for (int i = 0; i < kUnits; ++i) {
+    const gnmr_unit plain = GNMR_UNIT_INIT;
+    units[i] = plain;
+    units[i].name = kNames[i];
+    units[i].cost = i + 1;
+    units[i].group = i < 2 ? "first" : NULL;
+  }
+  CHECK_OK(gnmr_create(units, kUnits, kOptions, &controller));
+  return controller;
+}
+
+static void warm_up(gnmr_controller* controller) {
+  const double norms[kUnits] = {1, 1, 1, 1};
+  for (int step = 0; step < 5; ++step) CHECK_OK(gnmr_step_double(controller, step, norms, NULL, kUnits));
+}
+
+static size_t count_of(const gnmr_controller* controller, gnmr_list list) {
+  size_t count = 99;
+  CHECK_OK(gnmr_list_count(controller, list, &count));
+  return count;
+}
+
+static void test_version(void) {
+  CHECK(gnmr_api_version() ==
+        GNMR_API_VERSION_MAJOR * 1000000u + GNMR_API_VERSION_MINOR * 1000u + GNMR_API_VERSION_PATCH);
+}
+
+static void test_create_errors(void) {
+  gnmr_unit units[2] = {GNMR_UNIT_INIT, GNMR_UNIT_INIT};
+  gnmr_controller* controller = (gnmr_controller*)&units;
+  units[0].name = "a";
+  units[1].name = "a";
+  CHECK(gnmr_create(units, 2, NULL, &controller) == GNMR_ERROR_INPUT);
+  CHECK(controller == NULL);
+  CHECK(strstr(gnmr_error_text(NULL), "twice") != NULL);
+  units[1].name = "\xFF";
+  CHECK(gnmr_create(units, 2, NULL, &controller) == GNMR_ERROR_INPUT);
+  CHECK(strstr(gnmr_error_text(NULL), "UTF-8") != NULL);
+  units[1].name = NULL;
+  CHECK(gnmr_create(units, 2, NULL, &controller) == GNMR_ERROR_ARGUMENT);
+  units[1].name = "b";
+  CHECK(gnmr_create(units, 2, "{\"taus\":1}", &controller) == GNMR_ERROR_INPUT);
+  CHECK(strstr(gnmr_error_text(NULL), "taus") != NULL);
+  CHECK(gnmr_create(units, 2, "{", &controller) == GNMR_ERROR_INPUT);
+  units[1].cost = 0;
+  CHECK(gnmr_create(units, 2, NULL, &controller) == GNMR_ERROR_INPUT);
+  units[1].cost = 1;
+  units[1].struct_size = 8;
+  CHECK(gnmr_create(units, 2, NULL, &controller) == GNMR_ERROR_ARGUMENT);
+  units[0].struct_size = 0;
+  CHECK(gnmr_create(units, 2, NULL, &controller) == GNMR_ERROR_ARGUMENT);
+  CHECK(gnmr_create(NULL, 2, NULL, &controller) == GNMR_ERROR_ARGUMENT);
+  CHECK(gnmr_create(units, 2, NULL, NULL) == GNMR_ERROR_ARGUMENT);
+  CHECK(controller == NULL);
+  CHECK_OK(gnmr_create(NULL, 0, NULL, &controller));
+  CHECK(gnmr_unit_count(controller) == 0);
+  gnmr_destroy(controller);
+}
+
+/* What a program compiled with a later header would hand in. */
+typedef struct later_unit {
+  gnmr_unit known;
+  int64_t weight;
+} later_unit;
+
+static void test_structs_may_grow(void) {
+  later_unit units[2] = {{GNMR_UNIT_INIT, 0}, {GNMR_UNIT_INIT, 0}};
+  gnmr_controller* controller = NULL;
+  struct {
+    gnmr_decision known;
+    int64_t later;
+  } decision = {GNMR_DECISION_INIT, 77};
+  gnmr_signals signals = GNMR_SIGNALS_INIT;
+  const float norms[2] = {1, 2};
+  units[0].known.name = "a";
+  units[1].known.name = "b";
+  units[0].known.struct_size = units[1].known.struct_size = sizeof(later_unit);
+  CHECK_OK(gnmr_create(&units[0].known, 2, NULL, &controller));
+  CHECK(strcmp(gnmr_unit_name(controller, 1), "b") == 0);
+  CHECK_OK(gnmr_step_float(controller, 9, norms, NULL, 2));
+  decision.known.struct_size = sizeof(decision);
+  CHECK_OK(gnmr_get_decision(controller, &decision.known));
+  CHECK(decision.known.step == 9 && decision.later == 77);
+  CHECK(decision.known.struct_size == sizeof(decision));
+  /* An earlier program knew only `ratio`. */
+  signals.struct_size = offsetof(gnmr_signals, delta);
+  signals.ratio = signals.delta = -5;
+  CHECK_OK(gnmr_get_signals(controller, 0, &signals));
+  CHECK(signals.ratio == 1 && signals.delta == -5);
+  signals.struct_size = 0;
+  CHECK(gnmr_get_signals(controller, 0, &signals) == GNMR_ERROR_ARGUMENT);
+  gnmr_destroy(controller);
+  units[1].weight = 1;
+  CHECK(gnmr_create(&units[0].known, 2, NULL, &controller) == GNMR_ERROR_ARGUMENT);
+}
+
+static void test_step(void) {
+  gnmr_controller* controller = make_controller();
+  const float spike[kUnits] = {1, 9, 8, 1};
+  gnmr_alarm alarm = GNMR_ALARM_INIT;
+  gnmr_decision decision = GNMR_DECISION_INIT;
+  gnmr_signals signals = GNMR_SIGNALS_INIT;
+  uint32_t units[kUnits] = {0};
+  uint8_t mask[kUnits] = {7, 7, 7, 7};
+  size_t count = 0;
+  uint32_t left = 0;
+  CHECK_OK(gnmr_get_decision(controller, &decision));
+  CHECK(decision.recovered == 0 && decision.step == 0);
+  warm_up(controller);
+  CHECK_OK(gnmr_step_float(controller, 5, spike, NULL, kUnits));
+  CHECK_OK(gnmr_get_alarm(controller, &alarm));
+  CHECK(alarm.step == 5 && alarm.sampled == 4 && alarm.finite == 4 && alarm.risks == 2 && alarm.common == 0);
+  CHECK_OK(gnmr_get_decision(controller, &decision));
+  CHECK(decision.step == 5 && decision.recovered == 1 && decision.admitted == 1 && decision.denied == 1);
+  CHECK(decision.released == 0 && decision.futile == 0 && decision.recovered_cost == 2 && decision.common == 0);
+  CHECK_OK(gnmr_list_copy(controller, GNMR_LIST_ADMITTED, units, kUnits, &count));
+  CHECK(count == 1 && units[0] == 1);
+  CHECK_OK(gnmr_list_copy(controller, GNMR_LIST_RISKS, units, kUnits, &count));
+  CHECK(count == 2 && units[0] == 1 && units[1] == 2);
+  CHECK(gnmr_list_copy(controller, GNMR_LIST_RISKS, units, 1, &count) == GNMR_ERROR_CAPACITY);
+  CHECK(count == 2);
+  CHECK(gnmr_list_copy(controller, 6, units, kUnits, &count) == GNMR_ERROR_ARGUMENT);
+  CHECK(gnmr_list_copy(controller, -1, units, kUnits, &count) == GNMR_ERROR_ARGUMENT);
+  CHECK_OK(gnmr_recovered_mask(controller, mask, kUnits));
+  CHECK(mask[0] == 0 && mask[1] == 1 && mask[2] == 0 && mask[3] == 0);
+  CHECK(gnmr_recovered_mask(controller, mask, 3) == GNMR_ERROR_ARGUMENT);
+  CHECK_OK(gnmr_get_signals(controller, 1, &signals));
+  CHECK(fabs(signals.ratio - 9) < 1e-9 && fabs(signals.delta - 8) < 1e-9);
+  CHECK(signals.sampled == 1 && signals.risk == GNMR_RISK_RISE && signals.severity > 1);
+  CHECK(gnmr_get_signals(controller, kUnits, &signals) == GNMR_ERROR_ARGUMENT);
+  CHECK_OK(gnmr_steps_left(controller, 1, &left));
+  CHECK(left == 4);
+  CHECK(gnmr_decision_count(controller) == 6);
+  CHECK(strcmp(gnmr_unit_name(controller, 3), "h\xC3\xA9") == 0);
+  CHECK(gnmr_unit_name(controller, kUnits) == NULL);
+  CHECK(strstr(gnmr_options_json(controller), "\"lock_steps\":4") != NULL);
+  gnmr_destroy(controller);
+}
+
+static void test_two_halves_and_errors(void) {
+  gnmr_controller* controller = make_controller();
+  const double calm[kUnits] = {1, 1, 1, 1};
+  const double spike[kUnits] = {1, 9, 8, 1};
+  const double negative[kUnits] = {1, -1, 1, 1};
+  const double not_finite[kUnits] = {1, 1, NAN, 1};
+  const uint8_t sampled[kUnits] = {1, 0, 1, 1};
+  const double evidence[kUnits] = {0, 0, 0, 0};
+  gnmr_alarm alarm = GNMR_ALARM_INIT;
+  gnmr_signals signals = GNMR_SIGNALS_INIT;
+  warm_up(controller);
+  CHECK(strcmp(gnmr_error_text(controller), "") == 0);
+  CHECK(gnmr_decide(controller, NULL, 0) == GNMR_ERROR_INPUT);
+  CHECK(strcmp(gnmr_error_text(controller), "") != 0);
+  CHECK(gnmr_step_double(controller, 5, calm, NULL, 3) == GNMR_ERROR_INPUT);
+  CHECK(strstr(gnmr_error_text(controller), "expected 4 norms, got 3") != NULL);
+  CHECK(gnmr_step_double(controller, 5, negative, NULL, kUnits) == GNMR_ERROR_INPUT);
+  CHECK(gnmr_step_double(controller, 5, NULL, NULL, kUnits) == GNMR_ERROR_ARGUMENT);
+  CHECK(gnmr_decision_count(controller) == 5);
+  CHECK_OK(gnmr_observe_double(controller, 5, spike, NULL, kUnits));
+  CHECK_OK(gnmr_get_alarm(controller, &alarm));
+  CHECK(alarm.risks == 2);
+  CHECK(gnmr_observe_double(controller, 5, calm, NULL, kUnits) == GNMR_ERROR_INPUT);
+  CHECK_OK(gnmr_withdraw(controller));
+  CHECK(gnmr_decision_count(controller) == 5 && count_of(controller, GNMR_LIST_RECOVERED) == 0);
+  CHECK_OK(gnmr_observe_double(controller, 5, not_finite, sampled, kUnits));
+  CHECK(gnmr_decide(controller, evidence, 3) == GNMR_ERROR_INPUT);
+  CHECK_OK(gnmr_decide(controller, evidence, kUnits));
+  CHECK(count_of(controller, GNMR_LIST_ADMITTED) == 1);
+  CHECK_OK(gnmr_get_signals(controller, 1, &signals));
+  CHECK(signals.sampled == 0 && isnan(signals.ratio));
+  CHECK_OK(gnmr_get_signals(controller, 2, &signals));
+  CHECK(isinf(signals.ratio) && isnan(signals.delta) && signals.risk == GNMR_RISK_NON_FINITE);
+  /* The lists of a decision outlive the next observation. */
+  CHECK_OK(gnmr_observe_double(controller, 6, calm, NULL, kUnits));
+  CHECK(count_of(controller, GNMR_LIST_ADMITTED) == 1 && count_of(controller, GNMR_LIST_RISKS) == 0);
+  gnmr_destroy(controller);
+}
+
+static void test_save_and_load(const char* folder) {
+  gnmr_controller* controller = make_controller();
+  gnmr_controller* resumed = make_controller();
+  const double spike[kUnits] = {1, 9, 8, 1};
+  gnmr_load_report report = GNMR_LOAD_REPORT_INIT;
+  gnmr_decision decision = GNMR_DECISION_INIT;
+  uint8_t mask[kUnits] = {0};
+  char path[4096];
+  char missing[4096];
+  snprintf(path, sizeof(path), "%s/state.gnmr", folder);
+  snprintf(missing, sizeof(missing), "%s/none/state.gnmr", folder);
+  warm_up(controller);
+  CHECK_OK(gnmr_step_double(controller, 5, spike, NULL, kUnits));
+  CHECK_OK(gnmr_save(controller, path));
+  CHECK(gnmr_save(controller, missing) == GNMR_ERROR_FILE);
+  CHECK(strstr(gnmr_error_text(controller), "none") != NULL);
+  CHECK(gnmr_save(controller, NULL) == GNMR_ERROR_ARGUMENT);
+  CHECK(gnmr_load(resumed, missing, &report) == GNMR_ERROR_FILE);
+  CHECK(gnmr_decision_count(resumed) == 0);
+  CHECK_OK(gnmr_load(resumed, path, &report));
+  CHECK(report.unknown_units == 0 && report.new_units == 0 && report.released_units == 0);
+  CHECK(report.beta_changed == 0 && report.noise_beta_changed == 0 && report.window_changed == 0);
+  CHECK(gnmr_decision_count(resumed) == 6);
+  CHECK_OK(gnmr_get_decision(resumed, &decision));
+  CHECK(decision.step == 5 && decision.recovered == 1 && decision.recovered_cost == 2 && decision.admitted == 0);
+  CHECK_OK(gnmr_recovered_mask(resumed, mask, kUnits));
+  CHECK(mask[1] == 1 && mask[2] == 0);
+  for (int step = 6; step < 40; ++step) {
+    const double norms[kUnits] = {1, step % 7 == 0 ? 20 : 1, 1 + 0.1 * (step % 3), step % 11 == 0 ? NAN : 1};
+    CHECK_OK(gnmr_step_double(controller, step, norms, NULL, kUnits));
+    CHECK_OK(gnmr_step_double(resumed, step, norms, NULL, kUnits));
+    for (gnmr_list list = GNMR_LIST_RECOVERED; list <= GNMR_LIST_RISKS; ++list) {
+      uint32_t left[kUnits] = {0};
+      uint32_t right[kUnits] = {0};
+      size_t left_count = 0;
+      size_t right_count = 0;
+      CHECK_OK(gnmr_list_copy(controller, list, left, kUnits, &left_count));
+      CHECK_OK(gnmr_list_copy(resumed, list, right, kUnits, &right_count));
+      CHECK(left_count == right_count && memcmp(left, right, sizeof(left)) == 0);
+    }
+  }
+  CHECK_OK(gnmr_load(resumed, path, NULL));
+  gnmr_destroy(controller);
+  gnmr_destroy(resumed);
+}
+
+static void test_null_controller(void) {
+  const double norms[1] = {1};
+  size_t count = 0;
+  gnmr_decision decision = GNMR_DECISION_INIT;
+  CHECK(gnmr_step_double(NULL, 0, norms, NULL, 1) == GNMR_ERROR_ARGUMENT);
+  CHECK(strstr(gnmr_error_text(NULL), "NULL") != NULL);
+  CHECK(gnmr_decide(NULL, NULL, 0) == GNMR_ERROR_ARGUMENT);
+  CHECK(gnmr_withdraw(NULL) == GNMR_ERROR_ARGUMENT);
+  CHECK(gnmr_get_decision(NULL, &decision) == GNMR_ERROR_ARGUMENT);
+  CHECK(gnmr_list_count(NULL, 0, &count) == GNMR_ERROR_ARGUMENT);
+  CHECK(gnmr_save(NULL, "x") == GNMR_ERROR_ARGUMENT);
+  CHECK(gnmr_load(NULL, "x", NULL) == GNMR_ERROR_ARGUMENT);
+  CHECK(gnmr_unit_count(NULL) == 0 && gnmr_unit_name(NULL, 0) == NULL && gnmr_options_json(NULL) == NULL);
+  CHECK(gnmr_decision_count(NULL) == 0);
+  gnmr_destroy(NULL);
+}
+
+int main(int argc, char** argv) {
+  if (argc != 2) return 2;
+  test_version();
+  test_create_errors();
+  test_structs_may_grow();
+  test_step();
+  test_two_halves_and_errors();
+  test_save_and_load(argv[1]);
+  test_null_controller();
+  if (failures == 0) puts("every check holds");
+  return failures == 0 ? 0 : 1;
+}

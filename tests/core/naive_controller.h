@@ -1,0 +1,170 @@
+// A naive second implementation of SPEC.md, written from that page alone: an oracle for differential tests.
+// SPDX-License-Identifier: Apache-2.0
+//
+// It follows the order of the page, one loop or one line per sentence, and makes no attempt at speed. Quoted comments
+// are the sentences of SPEC.md that the next lines carry out. It starts no threads; one controller belongs to one
+// thread at a time. Compile with -ffp-contract=off.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace gnmr::naive {
+
+struct Unit {
+  std::string name;
+  std::int64_t cost = 1;
+  std::string group;    // "" is no group
+  bool forced = false;  // the user forces it high or low
+};
+
+struct Options {
+  double beta = 0.9;
+  double tau = 2.0;
+  double delta_tau = 0.5;
+  double fall_tau = 0.7;
+  double baseline = 1.0;
+  std::int64_t window = 5;
+  double noise_factor = 8.0;
+  double noise_beta = 0.98;
+  double mean_cap = 2.0;
+  std::int64_t warmup_samples = 20;
+  double common_share = 0.9;
+  std::int64_t lock_steps = 10;
+  std::int64_t max_lock_steps = 160;
+  std::int64_t cooldown_steps = 50;
+  double max_o = 0.01;
+  double max_cost = 1.0;
+  std::int64_t group_max = 0;
+  std::int64_t lag = 0;  // delays where a decision holds, changes no decision
+
+  static Options paper() {
+    Options options;
+    options.fall_tau = 0;
+    options.baseline = 0;
+    options.noise_factor = 0;
+    options.mean_cap = 0;
+    options.common_share = 1;
+    options.max_lock_steps = 0;
+    options.cooldown_steps = 0;
+    return options;
+  }
+};
+
+enum class RiskKind { none, non_finite, rise, fall };
+
+// What the page does not define is left empty: all three of a 0 and of no sample; delta and fall of a non-finite norm
+// and of the first sample (k = 0).
+struct Signals {
+  bool sampled = false;
+  bool at_risk = false;
+  RiskKind kind = RiskKind::none;
+  std::optional<double> ratio;
+  std::optional<double> delta;
+  std::optional<double> fall;
+  double severity = 0;
+};
+
+// Indices are in ascending order.
+struct Decision {
+  bool common = false;
+  std::vector<std::size_t> admitted;
+  std::vector<std::size_t> denied;
+  std::vector<std::size_t> futile;
+  std::vector<std::size_t> released;
+  std::vector<std::size_t> recovered;
+  std::vector<Signals> signals;
+  double centre = 1;
+};
+
+class Controller {
+ public:
+  // Throws std::invalid_argument for an option out of range, a bad cost, or a name that is empty or not unique.
+  Controller(std::vector<Unit> units, Options options);
+
+  // One norm per unit, std::nullopt being no sample. Throws std::invalid_argument for a negative norm, having changed
+  // nothing.
+  Decision step(const std::vector<std::optional<double>>& norms);
+
+  std::size_t size() const { return units_.size(); }
+  std::int64_t k(std::size_t unit) const { return histories_.at(unit).k; }
+  double m(std::size_t unit) const { return histories_.at(unit).m; }
+  double p(std::size_t unit) const { return histories_.at(unit).p; }
+  double q(std::size_t unit) const { return histories_.at(unit).q; }
+  double f(std::size_t unit) const { return histories_.at(unit).f; }
+  double w(std::size_t unit) const { return histories_.at(unit).w; }
+  std::vector<double> ratios(std::size_t unit) const { return oldest_first(histories_.at(unit).ratios); }
+  std::vector<double> inverses(std::size_t unit) const { return oldest_first(histories_.at(unit).inverses); }
+  bool in_recovery(std::size_t unit) const { return recoveries_.at(unit).in_recovery; }
+  std::int64_t steps_left(std::size_t unit) const { return recoveries_.at(unit).left; }  // 0 outside recovery
+  std::int64_t wait(std::size_t unit) const { return recoveries_.at(unit).wait; }
+  std::int64_t last_lock(std::size_t unit) const { return recoveries_.at(unit).last_lock; }  // 0 before the first
+  bool zeros_ignored(std::size_t unit) const { return recoveries_.at(unit).zeros_ignored; }
+  std::int64_t max_units() const { return max_units_; }
+  std::int64_t cost_limit() const { return cost_limit_; }
+
+ private:
+  // "State of a unit"
+  struct History {
+    std::int64_t k = 0;
+    double m = 0;
+    double p = 1;
+    double q = 0;
+    double f = 0;
+    double w = 1;
+    std::deque<double> ratios;    // oldest first
+    std::deque<double> inverses;  // oldest first
+  };
+
+  struct Recovery {
+    bool in_recovery = false;
+    RiskKind admitted_for = RiskKind::none;
+    std::int64_t left = 0;
+    std::int64_t steps_in_recovery = 0;
+    bool sampled_since_admission = false;
+    std::int64_t wait = 0;
+    bool released_before = false;
+    std::int64_t samples_since_release = 0;
+    std::int64_t last_lock = 0;
+    bool zeros_ignored = false;  // a futile recovery ended on a 0, and no finite norm other than 0 has come since
+  };
+
+  void check_options() const;
+  void check_units() const;
+  void set_limits();
+
+  static std::vector<double> oldest_first(const std::deque<double>& kept) { return {kept.begin(), kept.end()}; }
+  bool is_warm(const History& history) const { return history.k >= options_.warmup_samples; }
+
+  // "noise = q / (1 - w)", "fall_noise = f / (1 - w)" "(both 0 while w = 1)"
+  static double noise_of(const History& history) { return history.w == 1 ? 0 : history.q / (1 - history.w); }
+  static double fall_noise_of(const History& history) { return history.w == 1 ? 0 : history.f / (1 - history.w); }
+
+  // "mean = m / (1 - p)"
+  static double mean_of(const History& history) { return history.m / (1 - history.p); }
+
+  double fall_limit_of(const History& history) const;
+  Signals pass_1_ratio(std::size_t unit, const std::optional<double>& norm);
+  double centre_of(const std::vector<std::optional<double>>& norms, const std::vector<Signals>& signals) const;
+  void pass_2_changes(std::size_t unit, double n, double centre, Signals& signals);
+  void judge_change(History& history, double inverse, Signals& signals) const;
+  bool is_common(const std::vector<std::optional<double>>& norms, const std::vector<Signals>& signals) const;
+  void count_samples(const std::vector<Signals>& signals);
+  void release(const std::vector<std::optional<double>>& norms, Decision& decision);
+  void admit(Decision& decision);
+  bool fits(std::size_t candidate, const std::vector<std::size_t>& recovered) const;
+  void start_recovery(std::size_t unit, RiskKind kind);
+
+  std::vector<Unit> units_;
+  Options options_;
+  std::vector<History> histories_;
+  std::vector<Recovery> recoveries_;
+  std::int64_t max_units_ = 0;
+  std::int64_t cost_limit_ = 0;
+};
+
+}  // namespace gnmr::naive

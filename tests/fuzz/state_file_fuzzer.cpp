@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Any bytes are a state or an error, also where size and checksum are right; a state that was read survives writing,
+// and a controller takes it over or refuses it.
+#include <cstdint>
+#include <cstdlib>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gnmr/core/controller.h"
+#include "gnmr/core/error.h"
+#include "gnmr/io/checksum.h"
+#include "gnmr/io/little_endian.h"
+#include "gnmr/io/state_file.h"
+
+namespace {
+
+constexpr std::size_t kHeaderSize = 32;
+
+gnmr::io::LoadedState decode(const std::string& bytes) {
+  return gnmr::io::decode_state(std::as_bytes(std::span(bytes)));
+}
+
+// The fuzzer will not find a checksum by chance.
+std::string sealed(const std::string& bytes) {
+  std::string start("GNMRSTAT\x01\0\0\0", 12);
+  start += bytes.substr(12, 4);
+  gnmr::io::append_little_endian(start, static_cast<std::uint64_t>(bytes.size()));
+  const std::string_view body = std::string_view(bytes).substr(kHeaderSize);
+  gnmr::io::append_little_endian(start, gnmr::io::crc64(body, gnmr::io::crc64(start)));
+  return start.append(body);
+}
+
+void resume_from(const gnmr::ControllerState& state) {
+  std::vector<gnmr::Unit> units;
+  for (const gnmr::UnitState& unit : state.units) units.push_back({.name = unit.name});
+  gnmr::Controller controller(units, state.options);
+  controller.restore(state);
+  controller.step({.step = 0, .norms = std::vector<double>(units.size(), 1.0)});
+  const std::string saved = gnmr::io::encode_state(controller.save());
+  if (decode(saved).state != controller.save()) std::abort();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string bytes(reinterpret_cast<const char*>(data), size);
+  try {
+    decode(bytes);
+  } catch (const gnmr::Error&) {
+  }
+  if (size < kHeaderSize) return 0;
+  gnmr::io::LoadedState loaded;
+  try {
+    loaded = decode(sealed(bytes));
+  } catch (const gnmr::Error&) {
+    return 0;
+  }
+  const gnmr::io::LoadedState again = decode(gnmr::io::encode_state(loaded.state, loaded.extra_sections));
+  if (again.state != loaded.state || again.extra_sections != loaded.extra_sections) std::abort();
+  try {
+    resume_from(loaded.state);
+  } catch (const gnmr::Error&) {
+  }
+  return 0;
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/io/journal_format.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "gnmr/core/error.h"
+#include "io/temporary_folder.h"
+
+namespace gnmr::io {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+const double kNone = std::nan("");
+
+template <typename Record>
+std::string line_of(const Record& record) {
+  std::string out;
+  append_line(out, record);
+  return out;
+}
+
+template <typename Record>
+Record parsed(std::string line) {
+  if (line.ends_with('\n')) line.pop_back();
+  return std::get<Record>(parse_journal_line(line).value());
+}
+
+std::string error_for(const std::string& line) {
+  return test::error_of<Error>([&] { parse_journal_line(line); });
+}
+
+TEST(JournalFormat, StepLinesLeaveOutWhatIsNotKnown) {
+  EXPECT_EQ(line_of(JournalStep{.step = 7, .sampled = 8, .risks = 1, .recovered = 2, .cost_share = 0.25}),
+            R"({"kind":"step","step":7,"sampled":8,"risks":1,"common":false,"recovered":2,"cost_share":0.25})"
+            "\n");
+  EXPECT_EQ(line_of(JournalStep{.step = -1, .loss = kNone, .common = true, .clip_coefficient = 0.5}),
+            R"({"kind":"step","step":-1,"loss":"nan","sampled":0,"risks":0,"common":true,"recovered":0,)"
+            R"("cost_share":0,"clip_coefficient":0.5})"
+            "\n");
+}
+
+TEST(JournalFormat, EventLinesLeaveOutWhatIsNotDefined) {
+  const Signals rise{.sampled = true, .risk = RiskKind::rise, .ratio = 3, .delta = 2, .fall = -0.5, .severity = 4};
+  EXPECT_EQ(line_of(JournalEventView{7, "a\"b", JournalEventKind::admitted, rise, 10}),
+            R"({"kind":"event","step":7,"unit":"a\"b","event":"admitted","ratio":3,"delta":2,"fall":-0.5,)"
+            R"("severity":4,"left":10})"
+            "\n");
+  const Signals non_finite{
+      .sampled = true, .risk = RiskKind::non_finite, .ratio = kInfinity, .delta = kNone, .fall = kNone,
+      .severity = kInfinity};
+  EXPECT_EQ(line_of(JournalEventView{7, "a", JournalEventKind::risk, non_finite, 0}),
+            R"({"kind":"event","step":7,"unit":"a","event":"risk","ratio":"inf","severity":"inf","left":0})"
+            "\n");
+}
+
+TEST(JournalFormat, TheOtherKinds) {
+  EXPECT_EQ(line_of(JournalTrial{.step = 3, .verdict = "guilty", .units = {"a", "b"}, .errors = {0.5, kInfinity},
+                                 .losses = {-kInfinity}, .seconds = 1.5}),
+            R"({"kind":"trial","step":3,"verdict":"guilty","units":["a","b"],"errors":[0.5,"inf"],)"
+            R"("losses":["-inf"],"seconds":1.5})"
+            "\n");
+  EXPECT_EQ(line_of(JournalMode{.mode = JournalModeKind::watch, .why = "dry run"}),
+            "{\"kind\":\"mode\",\"mode\":\"watch\",\"why\":\"dry run\"}\n");
+  EXPECT_EQ(line_of(JournalResume{.step = 12}), "{\"kind\":\"resume\",\"step\":12}\n");
+  EXPECT_EQ(line_of(JournalNote{.dropped = 5, .text = "full"}), "{\"kind\":\"note\",\"dropped\":5,\"text\":\"full\"}\n");
+  EXPECT_EQ(line_of(JournalNote{.text = "hello"}), "{\"kind\":\"note\",\"text\":\"hello\"}\n");
+}
+
+TEST(JournalFormat, HeadersReadBack) {
+  Options options = Options::preset("paper");
+  options.tau = 1.25;
+  std::string line;
+  append_header_line(line, {{.name = "a", .cost = 3, .group = "block0"}, {.name = "b", .forced = true}}, options,
+                     "2026-01-31T12:34:56Z");
+  EXPECT_TRUE(line.starts_with(R"({"kind":"header","version":1,"options":{"beta":)")) << line;
+  EXPECT_NE(line.find(R"("units":[{"name":"a","cost":3,"group":"block0"},{"name":"b","cost":1,"forced":true}],)"
+                      R"("started":"2026-01-31T12:34:56Z"})"),
+            std::string::npos)
+      << line;
+  const auto header = parsed<JournalHeader>(line);
+  EXPECT_EQ(header.options, options);
+  ASSERT_EQ(header.units.size(), 2U);
+  EXPECT_EQ(header.units[0].cost, 3);
+  EXPECT_EQ(header.units[0].group, "block0");
+  EXPECT_TRUE(header.units[1].forced);
+  EXPECT_EQ(header.started, "2026-01-31T12:34:56Z");
+}
+
+TEST(JournalFormat, WhatIsWrittenIsRead) {
+  const auto step = parsed<JournalStep>(
+      line_of(JournalStep{.step = 7, .loss = -kInfinity, .sampled = 8, .risks = 3, .common = true, .recovered = 2,
+                          .cost_share = 0.1, .clip_coefficient = 1.0}));
+  EXPECT_EQ(step.step, 7);
+  EXPECT_EQ(step.loss, -kInfinity);
+  EXPECT_EQ(step.sampled, 8U);
+  EXPECT_EQ(step.risks, 3U);
+  EXPECT_TRUE(step.common);
+  EXPECT_EQ(step.recovered, 2U);
+  EXPECT_EQ(step.cost_share, 0.1);
+  EXPECT_EQ(step.clip_coefficient, 1.0);
+  const Signals zero{.sampled = true, .risk = RiskKind::fall, .ratio = kNone, .delta = kNone, .fall = kNone,
+                     .severity = 1.4e30};
+  const auto event = parsed<JournalEvent>(line_of(JournalEventView{9, "h\xC3\xA9", JournalEventKind::futile, zero, 4}));
+  EXPECT_EQ(event.unit, "h\xC3\xA9");
+  EXPECT_EQ(event.event, JournalEventKind::futile);
+  EXPECT_FALSE(event.ratio || event.delta || event.fall);
+  EXPECT_EQ(event.severity, 1.4e30);
+  EXPECT_EQ(event.left, 4U);
+  const auto trial = parsed<JournalTrial>(
+      line_of(JournalTrial{.step = 1, .verdict = "v", .units = {"x"}, .errors = {kNone}, .losses = {}, .seconds = 2}));
+  ASSERT_EQ(trial.errors.size(), 1U);
+  EXPECT_TRUE(std::isnan(trial.errors[0]));
+  EXPECT_EQ(trial.units, std::vector<std::string>{"x"});
+}
+
+TEST(JournalFormat, UnknownKindsAndKeysAreSkipped) {
+  EXPECT_FALSE(parse_journal_line(R"({"kind":"weather","wind":3})").has_value());
+  EXPECT_EQ(parsed<JournalResume>(R"({"moon":[1,{"a":2}],"kind":"resume","step":4})").step, 4);
+  EXPECT_EQ(parsed<JournalHeader>(R"({"kind":"header","version":1,"options":{"tau":3,"later":"x"},"units":[]})")
+                .options.tau,
+            3);
+}
+
+TEST(JournalFormat, ErrorsNameTheField) {
+  for (const auto& [line, part] : std::vector<std::pair<std::string, std::string>>{
+           {"", "not JSON"},
+           {"{", "not JSON"},
+           {"[]", "object"},
+           {"{}", "kind"},
+           {R"({"kind":3})", "kind"},
+           {R"({"kind":"resume"})", "step"},
+           {R"({"kind":"resume","step":1.5})", "step"},
+           {R"({"kind":"resume","step":9223372036854775808})", "step"},
+           {R"({"kind":"step","step":1,"sampled":-1,"risks":0,"common":false,"recovered":0,"cost_share":0})", "sampled"},
+           {R"({"kind":"step","step":1,"sampled":1,"risks":0,"common":0,"recovered":0,"cost_share":0})", "common"},
+           {R"({"kind":"step","step":1,"sampled":1,"risks":0,"common":true,"recovered":0,"cost_share":"x"})",
+            "cost_share"},
+           {R"({"kind":"event","step":1,"unit":"a","event":"eaten","left":0})", "eaten"},
+           {R"({"kind":"event","step":1,"unit":1,"event":"risk","left":0})", "unit"},
+           {R"({"kind":"mode","mode":"asleep"})", "asleep"},
+           {R"({"kind":"trial","step":1,"verdict":"v","units":[1],"errors":[],"losses":[],"seconds":1})", "units"},
+           {R"({"kind":"header","version":2,"options":{},"units":[]})", "version"},
+           {R"({"kind":"header","version":1,"options":{"tau":0},"units":[]})", "tau"},
+           {R"({"kind":"header","version":1,"options":[],"units":[]})", "options"},
+           {R"({"kind":"header","version":1,"options":{},"units":[3]})", "units"},
+       }) {
+    EXPECT_NE(error_for(line).find(part), std::string::npos) << line << ": " << error_for(line);
+  }
+}
+
+}  // namespace
+}  // namespace gnmr::io

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/io/signals_file.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "gnmr/core/error.h"
+#include "io/temporary_folder.h"
+
+namespace gnmr::io {
+namespace {
+
+using test::content_of;
+using test::error_of;
+using test::put_file;
+
+constexpr std::size_t kRowBytes = 8 + 3 * 4;
+
+Controller three_units() { return Controller({{.name = "a"}, {.name = "b"}, {.name = "c"}}); }
+
+void write_rows(const SignalsSettings& settings) {
+  Controller controller = three_units();
+  SignalsWriter writer(settings);
+  controller.step({.step = 10, .norms = std::vector<double>{1, 2, 3}});
+  writer.write(10, controller);
+  const std::vector<std::uint8_t> sampled{1, 0, 1};
+  controller.step({.step = 20, .norms = std::vector<double>{2, 1, std::numeric_limits<double>::infinity()},
+                   .sampled = sampled});
+  writer.write(20, controller);
+  EXPECT_TRUE(writer.close(std::chrono::seconds(20)));
+  EXPECT_EQ(writer.dropped(), 0U);
+}
+
+std::vector<SignalsRow> read_rows(SignalsReader& reader) {
+  std::vector<SignalsRow> rows;
+  SignalsRow row;
+  while (reader.next(row)) rows.push_back(row);
+  return rows;
+}
+
+TEST(SignalsFile, RatiosAreWrittenAndRead) {
+  const test::TemporaryFolder folder;
+  for (const bool in_background : {true, false}) {
+    const std::string path = folder.file(in_background ? "a" : "b");
+    write_rows({.path = path, .unit_count = 3, .in_background = in_background});
+    SignalsReader reader(path);
+    EXPECT_EQ(reader.unit_count(), 3U);
+    EXPECT_EQ(reader.row_count(), 2U);
+    EXPECT_FALSE(reader.torn());
+    const std::vector<SignalsRow> rows = read_rows(reader);
+    ASSERT_EQ(rows.size(), 2U);
+    EXPECT_EQ(rows[0].step, 10);
+    EXPECT_EQ(rows[0].ratios, (std::vector<float>{1, 1, 1}));
+    EXPECT_EQ(rows[1].step, 20);
+    EXPECT_FLOAT_EQ(rows[1].ratios[0], 2);
+    EXPECT_TRUE(std::isnan(rows[1].ratios[1]));
+    EXPECT_TRUE(std::isinf(rows[1].ratios[2]));
+  }
+}
+
+TEST(SignalsFile, TheLayoutIsTheDocumentedOne) {
+  const test::TemporaryFolder folder;
+  write_rows({.path = folder.file("a"), .unit_count = 3});
+  const std::string content = content_of(folder.file("a"));
+  ASSERT_EQ(content.size(), 16 + 2 * kRowBytes);
+  EXPECT_EQ(content.substr(0, 16), std::string("GNMRSIGS\x01\0\0\0\x03\0\0\0", 16));
+  EXPECT_EQ(content.substr(16, 12), std::string("\x0A\0\0\0\0\0\0\0\0\0\x80\x3F", 12));
+}
+
+TEST(SignalsFile, ATornRowIsToldAndCutWhenResumed) {
+  const test::TemporaryFolder folder;
+  const std::string path = folder.file("a");
+  write_rows({.path = path, .unit_count = 3});
+  const std::string whole = content_of(path);
+  for (std::size_t cut = 1; cut < kRowBytes; ++cut) {
+    put_file(path, whole.substr(0, whole.size() - cut));
+    SignalsReader reader(path);
+    EXPECT_TRUE(reader.torn());
+    EXPECT_EQ(read_rows(reader).size(), 1U);
+  }
+  put_file(path, whole + "torn");
+  write_rows({.path = path, .unit_count = 3, .existing = ExistingFile::resume});
+  EXPECT_EQ(content_of(path), whole + whole.substr(16));
+}
+
+TEST(SignalsFile, OtherFilesAreErrorsAndStayAsTheyAre) {
+  const test::TemporaryFolder folder;
+  const std::string path = folder.file("a");
+  for (const std::string& content :
+       {std::string(), std::string("GNMRSIGS"), std::string("step,a,b,c\n1,2,3,4\n"),
+        std::string("GNMRSIGS\x02\0\0\0\x03\0\0\0", 16)}) {
+    put_file(path, content);
+    EXPECT_TRUE(error_of<Error>([&] { SignalsReader{path}; }).starts_with(path));
+  }
+  put_file(path, "step,a,b,c\n1,2,3,4\n");
+  EXPECT_THROW(SignalsWriter({.path = path, .unit_count = 3, .existing = ExistingFile::resume}), Error);
+  EXPECT_THROW(SignalsWriter({.path = path, .unit_count = 3}), Error);
+  EXPECT_EQ(content_of(path), "step,a,b,c\n1,2,3,4\n");
+  write_rows({.path = path, .unit_count = 3, .existing = ExistingFile::replace});
+  EXPECT_THROW(SignalsWriter({.path = path, .unit_count = 4, .existing = ExistingFile::resume}), Error);
+}
+
+TEST(SignalsFile, AHugeUnitCountTakesNoMemory) {
+  const test::TemporaryFolder folder;
+  put_file(folder.file("a"), std::string("GNMRSIGS\x01\0\0\0\xFF\xFF\xFF\xFF rest", 21));
+  SignalsReader reader(folder.file("a"));
+  SignalsRow row;
+  EXPECT_FALSE(reader.next(row));
+  EXPECT_TRUE(reader.torn());
+  EXPECT_EQ(row.ratios.capacity(), 0U);
+}
+
+}  // namespace
+}  // namespace gnmr::io

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/lab/detection_score.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+namespace gnmr::lab {
+namespace {
+
+/// Plays a script for one unit: faulty steps, admissions by step, and the steps in which it is in recovery.
+DetectionScore play(const std::vector<std::uint8_t>& faulty, const std::vector<std::int64_t>& admitted_at,
+                    std::int64_t lock_steps) {
+  DetectionScore score(1);
+  std::int64_t left = 0;
+  const std::vector<UnitIndex> unit{0};
+  for (std::int64_t step = 0; step < static_cast<std::int64_t>(faulty.size()); ++step) {
+    Decision decision{.step = step};
+    if (left > 0) --left;
+    if (std::find(admitted_at.begin(), admitted_at.end(), step) != admitted_at.end()) {
+      decision.admitted = unit;
+      left = lock_steps;
+    }
+    if (left > 0) decision.recovered = unit;
+    score.add(std::span(&faulty[static_cast<std::size_t>(step)], 1), decision);
+  }
+  return score;
+}
+
+TEST(DetectionScore, CountsAFaultFoundInItsFirstStepWithDelayZero) {
+  const DetectionScore score = play({0, 0, 1, 1, 0, 0}, {2}, 2);
+  EXPECT_EQ(score.faults(), 1u);
+  EXPECT_EQ(score.recall(), 1.0);
+  EXPECT_EQ(score.precision(), 1.0);
+  EXPECT_EQ(score.mean_delay(), 0.0);
+}
+
+TEST(DetectionScore, FindsAFaultUpToOneStepAfterItsLast) {
+  EXPECT_EQ(play({0, 1, 1, 0, 0}, {3}, 1).found(), 1u);
+  EXPECT_EQ(play({0, 1, 1, 0, 0}, {3}, 1).mean_delay(), 2.0);
+  EXPECT_EQ(play({0, 1, 1, 0, 0}, {4}, 1).found(), 0u);
+  EXPECT_EQ(play({0, 1, 1, 0, 0}, {4}, 1).precision(), 0.0);
+}
+
+TEST(DetectionScore, CountsAFaultAsFoundWhereTheUnitIsInRecoveryAlready) {
+  const DetectionScore score = play({0, 0, 0, 1, 0}, {1}, 5);
+  EXPECT_EQ(score.found(), 1u);
+  EXPECT_EQ(score.precision(), 0.0);
+  EXPECT_TRUE(std::isnan(score.mean_delay()));
+}
+
+TEST(DetectionScore, TellsTwoFaultsApartAndLeavesTheMissedOneOut) {
+  const DetectionScore score = play({1, 0, 0, 1, 1, 0}, {4}, 1);
+  EXPECT_EQ(score.faults(), 2u);
+  EXPECT_EQ(score.recall(), 0.5);
+  EXPECT_EQ(score.mean_delay(), 1.0);
+}
+
+TEST(DetectionScore, HasNoSharesWhereThereIsNothing) {
+  const DetectionScore score = play({0, 0}, {}, 1);
+  EXPECT_TRUE(std::isnan(score.recall()));
+  EXPECT_TRUE(std::isnan(score.precision()));
+}
+
+}  // namespace
+}  // namespace gnmr::lab
