@@ -139,7 +139,8 @@ void hand_out(const Struct& filled, Struct* out) {
 
 std::string checked_text(const char* text, const char* what) {
   std::string copy = text == nullptr ? "" : text;
-  if (!gnmr::io::is_utf8(copy)) throw gnmr::Error(std::string(what) + " " + gnmr::io::in_quotes(copy) + " is not UTF-8");
+  if (!gnmr::io::is_utf8(copy))
+    throw gnmr::Error(std::string(what) + " " + gnmr::io::in_quotes(copy) + " is not UTF-8");
   return copy;
 }
 

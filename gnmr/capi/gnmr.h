@@ -23,7 +23,8 @@
  * Threads: one controller belongs to one thread at a time, for every function. Different controllers are independent.
  *
  * Errors: every function that can fail returns a status. After any other status than GNMR_OK the controller is as it
- * was before the call, and gnmr_error_text says what was wrong. NaN, infinity and zero among norms are data, not errors.
+ * was before the call, and gnmr_error_text says what was wrong. NaN, infinity and zero among norms are data, not
+ * errors.
  *
  * Structs begin with their size, so that they can grow: use the GNMR_..._INIT values. Later versions only add members
  * at the end, functions, and values of the enumerations.
@@ -69,9 +70,9 @@ enum {
 /* A controller; only pointers to it exist outside the library. */
 typedef struct gnmr_controller gnmr_controller;
 
-/* What was wrong in the last call for this controller that failed; for NULL, in the last call of this thread that failed
- * without a controller (gnmr_create, or NULL where a controller is expected). "" where none has. Valid until the next
- * such call; never NULL. */
+/* What was wrong in the last call for this controller that failed; for NULL, in the last call of this thread that
+ * failed without a controller (gnmr_create, or NULL where a controller is expected). "" where none has. Valid until the
+ * next such call; never NULL. */
 GNMR_API const char* gnmr_error_text(const gnmr_controller* controller);
 
 /* ---- making one ---- */
@@ -84,7 +85,8 @@ typedef struct gnmr_unit {
   const char* group;  /* UTF-8; NULL or "": none */
   int32_t forced;     /* not 0: kept high or low by the user, watched, but never admitted and in no budget */
 } gnmr_unit;
-#define GNMR_UNIT_INIT {sizeof(gnmr_unit), NULL, 1, NULL, 0}
+#define GNMR_UNIT_INIT \
+  { sizeof(gnmr_unit), NULL, 1, NULL, 0 }
 
 /* Makes a controller for units in forward order. `options_json` is a JSON object of options and `preset`; NULL: the
  * defaults. On success *out is a controller that the caller destroys, else NULL. */
@@ -96,8 +98,8 @@ GNMR_API void gnmr_destroy(gnmr_controller* controller);
 
 /* ---- a step ---- */
 
-/* Observes and decides: one L2 norm a unit, before clipping, `count` of them. `sampled` is NULL, or has one byte a unit:
- * 0 where the unit had no gradient in this step (its norm is then not read). */
+/* Observes and decides: one L2 norm a unit, before clipping, `count` of them. `sampled` is NULL, or has one byte a
+ * unit: 0 where the unit had no gradient in this step (its norm is then not read). */
 GNMR_API gnmr_status gnmr_step_double(gnmr_controller* controller, int64_t step, const double* norms,
                                       const uint8_t* sampled, size_t count);
 GNMR_API gnmr_status gnmr_step_float(gnmr_controller* controller, int64_t step, const float* norms,
@@ -127,7 +129,8 @@ typedef struct gnmr_alarm {
   double centre;    /* mean ratio of the step, each capped at 2 */
   int32_t common;   /* 1: the cause is common to the units, nothing is admitted */
 } gnmr_alarm;
-#define GNMR_ALARM_INIT {sizeof(gnmr_alarm), 0, 0, 0, 0, 0.0, 0}
+#define GNMR_ALARM_INIT \
+  { sizeof(gnmr_alarm), 0, 0, 0, 0, 0.0, 0 }
 
 /* The alarm of the last observation; zeros and a centre of 1 before the first and after gnmr_load. */
 GNMR_API gnmr_status gnmr_get_alarm(const gnmr_controller* controller, gnmr_alarm* out);
@@ -139,12 +142,13 @@ typedef struct gnmr_decision {
   uint64_t recovered; /* units in recovery from the next step on */
   uint64_t admitted;
   uint64_t denied;
-  uint64_t futile;    /* released, and still as bad as before */
-  uint64_t released;  /* the futile ones included */
+  uint64_t futile;   /* released, and still as bad as before */
+  uint64_t released; /* the futile ones included */
   int64_t recovered_cost;
   int32_t common;
 } gnmr_decision;
-#define GNMR_DECISION_INIT {sizeof(gnmr_decision), 0, 0, 0, 0, 0, 0, 0, 0}
+#define GNMR_DECISION_INIT \
+  { sizeof(gnmr_decision), 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* The last decision; after gnmr_load, the recoveries that were loaded; zeros before the first. */
 GNMR_API gnmr_status gnmr_get_decision(const gnmr_controller* controller, gnmr_decision* out);
@@ -182,9 +186,10 @@ typedef struct gnmr_signals {
   double fall;        /* Fall-GNMR */
   double severity;    /* above 1: at risk, if warm */
   int32_t sampled;
-  int32_t risk;       /* GNMR_RISK_... */
+  int32_t risk; /* GNMR_RISK_... */
 } gnmr_signals;
-#define GNMR_SIGNALS_INIT {sizeof(gnmr_signals), 0.0, 0.0, 0.0, 0.0, 0, 0}
+#define GNMR_SIGNALS_INIT \
+  { sizeof(gnmr_signals), 0.0, 0.0, 0.0, 0.0, 0, 0 }
 
 /* The signals of a unit in the last observation. */
 GNMR_API gnmr_status gnmr_get_signals(const gnmr_controller* controller, uint32_t unit, gnmr_signals* out);
@@ -214,15 +219,16 @@ GNMR_API gnmr_status gnmr_save(gnmr_controller* controller, const char* path);
 
 /* What loading did besides taking over histories. */
 typedef struct gnmr_load_report {
-  size_t struct_size;      /* set by the caller: sizeof(gnmr_load_report) */
-  uint64_t unknown_units;  /* in the file, not in this controller: dropped */
-  uint64_t new_units;      /* in this controller, not in the file: they start afresh */
-  uint64_t released_units; /* recoveries that no longer fit */
+  size_t struct_size;         /* set by the caller: sizeof(gnmr_load_report) */
+  uint64_t unknown_units;     /* in the file, not in this controller: dropped */
+  uint64_t new_units;         /* in this controller, not in the file: they start afresh */
+  uint64_t released_units;    /* recoveries that no longer fit */
   int32_t beta_changed;       /* 1: means start afresh */
   int32_t noise_beta_changed; /* 1: usual changes start afresh */
   int32_t window_changed;
 } gnmr_load_report;
-#define GNMR_LOAD_REPORT_INIT {sizeof(gnmr_load_report), 0, 0, 0, 0, 0, 0}
+#define GNMR_LOAD_REPORT_INIT \
+  { sizeof(gnmr_load_report), 0, 0, 0, 0, 0, 0 }
 
 /* Takes over the state in a file: histories by unit name, the controller's options win. `report` may be NULL. */
 GNMR_API gnmr_status gnmr_load(gnmr_controller* controller, const char* path, gnmr_load_report* report);

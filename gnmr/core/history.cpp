@@ -90,6 +90,7 @@ History::History(std::size_t units, const Options& options, const SignalKernels*
     memory.rise_change_sum = column(0.0);
     memory.fall_change_sum = column(0.0);
   }
+  noise_weights_.reserve();
   muted_units_.reserve(units_);
 }
 

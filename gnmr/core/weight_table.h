@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -13,17 +14,20 @@ namespace gnmr {
 
 /// Weights and what follows from them after each number of samples, until the weight has become 0.
 ///
-/// Filled only as far as the counts have come. Room for kReserved counts is set aside (and not touched) beforehand:
-/// only a decay above 0.99998 that runs for more samples than that makes it grow in a step.
+/// Filled only as far as the counts have come. After `reserve` it does not allocate, except for a decay above 0.99998
+/// that runs for more than kReserved samples.
 class WeightTable {
  public:
   static constexpr std::size_t kReserved = std::size_t{1} << 21;
 
-  explicit WeightTable(double decay) : decay_(decay) {
-    weights_.reserve(reserved(decay));
-    complements_.reserve(reserved(decay));
-    weights_.push_back(1.0);
-    complements_.push_back(unit_math::complement_of(1.0));
+  explicit WeightTable(double decay) : decay_(decay), weights_{1.0}, complements_{unit_math::complement_of(1.0)} {}
+
+  /// Sets room aside (and does not touch it) for as many counts as it takes until the weight is 0.
+  void reserve() {
+    const double most = std::log(unit_math::kWeightFloor) / std::log(decay_) + 3;  // 3 for a decay of 0
+    const auto counts = static_cast<std::size_t>(std::min(most, static_cast<double>(kReserved)));
+    weights_.reserve(counts);
+    complements_.reserve(counts);
   }
 
   /// Makes every count up to `count` known.
@@ -50,13 +54,6 @@ class WeightTable {
   }
 
  private:
-  // Decays that end within the reserve need only so many entries as it takes to fall below the floor.
-  static std::size_t reserved(double decay) {
-    std::size_t count = 2;
-    for (double weight = decay; weight >= unit_math::kWeightFloor && count < kReserved; weight *= decay) ++count;
-    return count;
-  }
-
   double decay_;
   std::vector<double> weights_;
   std::vector<double> complements_;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // CRC-64 (polynomial of ECMA-182, reflected, as in the .xz format).
 //
-// Goals: any damage within 64 neighbouring bits is found, whatever else is in the file; the same value on every machine.
-// Non-goals: protection against someone who means to deceive.
+// Goals: any damage within 64 neighbouring bits is found, whatever else is in the file; the same value on every
+// machine. Non-goals: protection against someone who means to deceive.
 #pragma once
 
 #include <cstdint>

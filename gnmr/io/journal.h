@@ -34,8 +34,8 @@ struct JournalHeader {
 struct JournalStep {
   std::int64_t step = 0;
   std::optional<double> loss = {};
-  std::uint64_t sampled = 0;    // units with a sample
-  std::uint64_t risks = 0;      // units at risk
+  std::uint64_t sampled = 0;  // units with a sample
+  std::uint64_t risks = 0;    // units at risk
   bool common = false;
   std::uint64_t recovered = 0;  // units in recovery in the next step
   double cost_share = 0;        // their share of the total cost

@@ -173,8 +173,8 @@ struct KindParser {
   JournalRecord (*parse)(const Json&);
 };
 
-constexpr KindParser kParsers[] = {{"header", parse_header}, {"step", parse_step},     {"event", parse_event},
-                                   {"trial", parse_trial},   {"mode", parse_mode},     {"resume", parse_resume},
+constexpr KindParser kParsers[] = {{"header", parse_header}, {"step", parse_step}, {"event", parse_event},
+                                   {"trial", parse_trial},   {"mode", parse_mode}, {"resume", parse_resume},
                                    {"note", parse_note}};
 
 }  // namespace

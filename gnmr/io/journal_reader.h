@@ -53,8 +53,8 @@ struct JournalStepEntry {
 
 /// A journal in memory, each step as it was told last.
 struct Journal {
-  std::optional<JournalHeader> header;   // the last one
-  std::vector<JournalStepEntry> steps;   // ascending
+  std::optional<JournalHeader> header;  // the last one
+  std::vector<JournalStepEntry> steps;  // ascending
   std::vector<JournalMode> modes;
   std::vector<JournalResume> resumes;
   std::vector<JournalNote> notes;

@@ -29,7 +29,8 @@ bool more_severe(const std::pair<double, UnitIndex>& left, const std::pair<doubl
 }  // namespace
 
 JournalWriter::JournalWriter(const JournalSettings& settings) : in_background_(settings.in_background) {
-  if (in_background_ && settings.path == "-") throw Error("[journal] standard output cannot be written in the background");
+  if (in_background_ && settings.path == "-")
+    throw Error("[journal] standard output cannot be written in the background");
   RecordFile opened = open_record_file(settings.path, settings.existing, kLines);
   resumed_ = opened.had_records;
   if (in_background_) {

@@ -7,9 +7,9 @@
 //   const gnmr::Decision& decision = controller.decide();
 //   journal.step(controller, alarm, decision, {.loss = loss});
 //
-// In training (`in_background`, the default) no member but the constructor throws or waits for the disk: lines that have
-// no place are dropped and counted, and a `note` tells how many once writing works again. A replay writes directly: a
-// full disk is an `Error`.
+// In training (`in_background`, the default) no member but the constructor throws or waits for the disk: lines that
+// have no place are dropped and counted, and a `note` tells how many once writing works again. A replay writes
+// directly: a full disk is an `Error`.
 //
 // Goals: a step goes on whatever the disk does; the lines of one step are written all or not at all.
 // Non-goals: reading, rotating, compressing; two writers of one journal. A writer belongs to one thread at a time.
@@ -59,7 +59,8 @@ class JournalWriter {
   void header(const std::vector<Unit>& units, const Options& options, std::string_view started);
 
   /// One step and what happened in it. To be called after `decide` and before the next `observe`.
-  void step(const Controller& controller, const Alarm& alarm, const Decision& decision, const StepContext& context = {});
+  void step(const Controller& controller, const Alarm& alarm, const Decision& decision,
+            const StepContext& context = {});
 
   /// A step that was run again; to be called before `step`.
   void trial(const JournalTrial& trial);
@@ -91,7 +92,7 @@ class JournalWriter {
   bool resumed_ = false;
   std::string lines_;                                     // reused
   std::vector<std::pair<double, UnitIndex>> severities_;  // reused
-  std::uint64_t unformatted_ = 0;  // lost for want of memory
+  std::uint64_t unformatted_ = 0;                         // lost for want of memory
 };
 
 /// A time as `2026-01-31T12:34:56Z`.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gnmr/io/line_reader.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "gnmr/io/text_error.h"
@@ -10,6 +11,12 @@ namespace {
 
 // Small enough to stay in a core's second-level cache between reading and parsing, large enough for few system calls.
 constexpr std::size_t kBufferBytes = std::size_t{1} << 18;
+
+// A short file needs no more than its own size, and one byte to see its end.
+std::size_t first_buffer_bytes(const ByteSource& source) {
+  if (source.bytes_total() == 0) return kBufferBytes;
+  return static_cast<std::size_t>(std::min<std::uint64_t>(source.bytes_total() + 1, kBufferBytes));
+}
 
 }  // namespace
 
@@ -47,7 +54,7 @@ bool LineReader::refill() {
   }
   if (end_ == buffer_.size()) {
     if (end_ >= kMaxLineBytes) throw error_at(at_line(source_.name(), line_number_ + 1), "the line is too long");
-    buffer_.resize(buffer_.empty() ? kBufferBytes : 2 * buffer_.size());
+    buffer_.resize(buffer_.empty() ? first_buffer_bytes(source_) : 2 * buffer_.size());
   }
   const std::size_t count = source_.read(std::span(buffer_).subspan(end_));
   end_ += count;

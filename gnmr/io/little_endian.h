@@ -5,11 +5,14 @@
 // Non-goals: speed beyond plain copies, any notion of what the bytes mean.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "gnmr/core/error.h"
 
@@ -18,9 +21,11 @@ namespace gnmr::io {
 /// Appends an unsigned number, lowest byte first.
 template <std::unsigned_integral Number>
 void append_little_endian(std::string& out, Number value) {
-  for (unsigned shift = 0; shift < 8 * sizeof(Number); shift += 8) {
-    out += static_cast<char>(static_cast<unsigned char>(static_cast<std::uint64_t>(value) >> shift));
+  std::array<char, sizeof(Number)> bytes;
+  for (std::size_t i = 0; i < sizeof(Number); ++i) {
+    bytes[i] = static_cast<char>(static_cast<unsigned char>(static_cast<std::uint64_t>(value) >> (8 * i)));
   }
+  out.append(bytes.data(), bytes.size());
 }
 
 /// Appends a signed number as the unsigned one with the same bits.

@@ -24,7 +24,7 @@ namespace {
 
 // Console logs may begin with pages of settings before the first step.
 constexpr std::size_t kEnough = std::size_t{1} << 20;
-constexpr std::size_t kPiece = std::size_t{1} << 16;
+constexpr std::size_t kLeast = 4096;
 
 constexpr std::string_view kWhite = " \t\r\n";
 
@@ -108,8 +108,8 @@ TraceFormat detect_trace_format(PeekableSource& source) {
   bool at_end = false;
   std::size_t tried = 0;
   while (!at_end && source.peeked().size() < kEnough) {
-    at_end = !source.peek_more(kPiece);
-    // A long first line is not worth a look each time that it has grown a little.
+    at_end = !source.peek_more(std::max(kLeast, source.peeked().size()));
+    // A pipe may give little at a time, and a long first line is not worth a look whenever it has grown a little.
     if (!at_end && source.peeked().size() < tried + tried / 2) continue;
     tried = source.peeked().size();
     if (const auto format = detect(source.peeked(), at_end)) return *format;

@@ -20,12 +20,12 @@ constexpr std::string_view kHistory = "log_history.";
 constexpr std::string_view kKind = "this trainer_state.json";
 
 std::string read_everything(ByteSource& source) {
-  constexpr std::size_t kChunk = std::size_t{1} << 18;
+  constexpr std::size_t kLeast = 4096;
   std::string text;
   for (;;) {
     if (text.size() > kMaxLineBytes) throw Error(source.name() + ": the document is too large");
     const std::size_t before = text.size();
-    text.resize(before + kChunk);
+    text.resize(before + std::max(kLeast, before));
     const std::size_t count = source.read(std::span(text).subspan(before));
     text.resize(before + count);
     if (count > 0) continue;

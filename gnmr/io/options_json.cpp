@@ -25,7 +25,9 @@ constexpr std::size_t kLargestOptionsFile = std::size_t{1} << 20;
 class OptionsHandler : public nlohmann::json_sax<nlohmann::json> {
  public:
   Options result(std::string_view preset) const {
-    Options options = Options::preset(!preset.empty() ? preset : preset_ ? std::string_view(*preset_) : kPresetNames[0]);
+    Options options = Options::preset(!preset.empty() ? preset
+                                      : preset_       ? std::string_view(*preset_)
+                                                      : kPresetNames[0]);
     for (std::size_t i = 0; i < kOptionCount; ++i) {
       if (values_[i]) set_option(options, option_specs()[i].name, *values_[i]);
     }
@@ -138,8 +140,8 @@ std::string option_flag(std::string_view name) {
 std::string options_markdown() {
   std::string out = "| name | flag | default | `paper` | range | meaning |\n|---|---|---|---|---|---|\n";
   for (const OptionSpec& spec : option_specs()) {
-    out += fmt::format("| `{}` | `{}` | {} | {} | {} | {} |\n", spec.name, option_flag(spec.name),
-                       spec.default_value, spec.paper_value, spec.range.text, spec.help);
+    out += fmt::format("| `{}` | `{}` | {} | {} | {} | {} |\n", spec.name, option_flag(spec.name), spec.default_value,
+                       spec.paper_value, spec.range.text, spec.help);
   }
   return out;
 }

@@ -140,8 +140,8 @@ RecordFile open_record_file(const std::string& path, ExistingFile existing, cons
   // A file must be read for its torn end; a pipe that is opened for both would never tell that its reader has gone.
   struct stat status {};
   const bool is_pipe = ::stat(path.c_str(), &status) == 0 && S_ISFIFO(status.st_mode);
-  opened.file = FileDescriptor(
-      ::open(path.c_str(), (is_pipe ? O_WRONLY : O_RDWR) | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+  opened.file =
+      FileDescriptor(::open(path.c_str(), (is_pipe ? O_WRONLY : O_RDWR) | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
   if (!opened.file.is_open()) fail(path, "cannot open it");
   if (::fstat(opened.file.get(), &status) != 0) fail(path, "cannot look at it");
   if (!S_ISREG(status.st_mode) || status.st_size == 0) return opened;

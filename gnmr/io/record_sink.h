@@ -45,7 +45,8 @@ struct RecordFile {
   bool had_records = false;  // only where it was resumed
 };
 
-/// Opens a file to append to; `-` is standard output, `refuse` and `replace` then being the same. An `Error` has the path.
+/// Opens a file to append to; `-` is standard output, `refuse` and `replace` then being the same. An `Error` has the
+/// path.
 RecordFile open_record_file(const std::string& path, ExistingFile existing, const RecordShape& shape);
 
 /// Takes whole records for a file. All members are for one thread, but for `dropped`.

@@ -96,8 +96,8 @@ void SignalsWriter::write(std::int64_t step, const Controller& controller) {
   append_little_endian(row_, step);
   const std::size_t known = std::min(unit_count_, controller.units().size());
   for (std::size_t unit = 0; unit < unit_count_; ++unit) {
-    const double ratio =
-        unit < known ? controller.signals(static_cast<UnitIndex>(unit)).ratio : std::numeric_limits<double>::quiet_NaN();
+    const double ratio = unit < known ? controller.signals(static_cast<UnitIndex>(unit)).ratio
+                                      : std::numeric_limits<double>::quiet_NaN();
     append_little_endian(row_, std::isnan(ratio) ? kNone : static_cast<float>(ratio));
   }
   sink_->append(row_);

@@ -108,8 +108,7 @@ std::string encode_recovery(const std::vector<UnitState>& units) {
   out.reserve(units.size() * kRecoverySize);
   for (const UnitState& unit : units) {
     const unsigned flags = (unit.was_released ? kWasReleased : 0U) | (unit.zero_muted ? kZeroMuted : 0U) |
-                           (unit.in_recovery ? kInRecovery : 0U) |
-                           (unit.sampled_in_recovery ? kSampledInRecovery : 0U);
+                           (unit.in_recovery ? kInRecovery : 0U) | (unit.sampled_in_recovery ? kSampledInRecovery : 0U);
     append_little_endian(out, unit.last_lock_steps);
     append_little_endian(out, unit.samples_since_release);
     append_little_endian(out, unit.wait_steps);

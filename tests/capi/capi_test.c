@@ -9,12 +9,12 @@
 
 static int failures = 0;
 
-#define CHECK(condition)                                                    \
-  do {                                                                      \
-    if (!(condition)) {                                                     \
-      fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);       \
-      ++failures;                                                           \
-    }                                                                       \
+#define CHECK(condition)                                              \
+  do {                                                                \
+    if (!(condition)) {                                               \
+      fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
+      ++failures;                                                     \
+    }                                                                 \
   } while (0)
 
 #define CHECK_OK(call) CHECK((call) == GNMR_OK)

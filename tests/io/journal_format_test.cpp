@@ -48,24 +48,32 @@ TEST(JournalFormat, EventLinesLeaveOutWhatIsNotDefined) {
             R"({"kind":"event","step":7,"unit":"a\"b","event":"admitted","ratio":3,"delta":2,"fall":-0.5,)"
             R"("severity":4,"left":10})"
             "\n");
-  const Signals non_finite{
-      .sampled = true, .risk = RiskKind::non_finite, .ratio = kInfinity, .delta = kNone, .fall = kNone,
-      .severity = kInfinity};
+  const Signals non_finite{.sampled = true,
+                           .risk = RiskKind::non_finite,
+                           .ratio = kInfinity,
+                           .delta = kNone,
+                           .fall = kNone,
+                           .severity = kInfinity};
   EXPECT_EQ(line_of(JournalEventView{7, "a", JournalEventKind::risk, non_finite, 0}),
             R"({"kind":"event","step":7,"unit":"a","event":"risk","ratio":"inf","severity":"inf","left":0})"
             "\n");
 }
 
 TEST(JournalFormat, TheOtherKinds) {
-  EXPECT_EQ(line_of(JournalTrial{.step = 3, .verdict = "guilty", .units = {"a", "b"}, .errors = {0.5, kInfinity},
-                                 .losses = {-kInfinity}, .seconds = 1.5}),
+  EXPECT_EQ(line_of(JournalTrial{.step = 3,
+                                 .verdict = "guilty",
+                                 .units = {"a", "b"},
+                                 .errors = {0.5, kInfinity},
+                                 .losses = {-kInfinity},
+                                 .seconds = 1.5}),
             R"({"kind":"trial","step":3,"verdict":"guilty","units":["a","b"],"errors":[0.5,"inf"],)"
             R"("losses":["-inf"],"seconds":1.5})"
             "\n");
   EXPECT_EQ(line_of(JournalMode{.mode = JournalModeKind::watch, .why = "dry run"}),
             "{\"kind\":\"mode\",\"mode\":\"watch\",\"why\":\"dry run\"}\n");
   EXPECT_EQ(line_of(JournalResume{.step = 12}), "{\"kind\":\"resume\",\"step\":12}\n");
-  EXPECT_EQ(line_of(JournalNote{.dropped = 5, .text = "full"}), "{\"kind\":\"note\",\"dropped\":5,\"text\":\"full\"}\n");
+  EXPECT_EQ(line_of(JournalNote{.dropped = 5, .text = "full"}),
+            "{\"kind\":\"note\",\"dropped\":5,\"text\":\"full\"}\n");
   EXPECT_EQ(line_of(JournalNote{.text = "hello"}), "{\"kind\":\"note\",\"text\":\"hello\"}\n");
 }
 
@@ -90,9 +98,14 @@ TEST(JournalFormat, HeadersReadBack) {
 }
 
 TEST(JournalFormat, WhatIsWrittenIsRead) {
-  const auto step = parsed<JournalStep>(
-      line_of(JournalStep{.step = 7, .loss = -kInfinity, .sampled = 8, .risks = 3, .common = true, .recovered = 2,
-                          .cost_share = 0.1, .clip_coefficient = 1.0}));
+  const auto step = parsed<JournalStep>(line_of(JournalStep{.step = 7,
+                                                            .loss = -kInfinity,
+                                                            .sampled = 8,
+                                                            .risks = 3,
+                                                            .common = true,
+                                                            .recovered = 2,
+                                                            .cost_share = 0.1,
+                                                            .clip_coefficient = 1.0}));
   EXPECT_EQ(step.step, 7);
   EXPECT_EQ(step.loss, -kInfinity);
   EXPECT_EQ(step.sampled, 8U);
@@ -101,8 +114,8 @@ TEST(JournalFormat, WhatIsWrittenIsRead) {
   EXPECT_EQ(step.recovered, 2U);
   EXPECT_EQ(step.cost_share, 0.1);
   EXPECT_EQ(step.clip_coefficient, 1.0);
-  const Signals zero{.sampled = true, .risk = RiskKind::fall, .ratio = kNone, .delta = kNone, .fall = kNone,
-                     .severity = 1.4e30};
+  const Signals zero{
+      .sampled = true, .risk = RiskKind::fall, .ratio = kNone, .delta = kNone, .fall = kNone, .severity = 1.4e30};
   const auto event = parsed<JournalEvent>(line_of(JournalEventView{9, "h\xC3\xA9", JournalEventKind::futile, zero, 4}));
   EXPECT_EQ(event.unit, "h\xC3\xA9");
   EXPECT_EQ(event.event, JournalEventKind::futile);
@@ -119,9 +132,9 @@ TEST(JournalFormat, WhatIsWrittenIsRead) {
 TEST(JournalFormat, UnknownKindsAndKeysAreSkipped) {
   EXPECT_FALSE(parse_journal_line(R"({"kind":"weather","wind":3})").has_value());
   EXPECT_EQ(parsed<JournalResume>(R"({"moon":[1,{"a":2}],"kind":"resume","step":4})").step, 4);
-  EXPECT_EQ(parsed<JournalHeader>(R"({"kind":"header","version":1,"options":{"tau":3,"later":"x"},"units":[]})")
-                .options.tau,
-            3);
+  EXPECT_EQ(
+      parsed<JournalHeader>(R"({"kind":"header","version":1,"options":{"tau":3,"later":"x"},"units":[]})").options.tau,
+      3);
 }
 
 TEST(JournalFormat, ErrorsNameTheField) {
@@ -134,7 +147,8 @@ TEST(JournalFormat, ErrorsNameTheField) {
            {R"({"kind":"resume"})", "step"},
            {R"({"kind":"resume","step":1.5})", "step"},
            {R"({"kind":"resume","step":9223372036854775808})", "step"},
-           {R"({"kind":"step","step":1,"sampled":-1,"risks":0,"common":false,"recovered":0,"cost_share":0})", "sampled"},
+           {R"({"kind":"step","step":1,"sampled":-1,"risks":0,"common":false,"recovered":0,"cost_share":0})",
+            "sampled"},
            {R"({"kind":"step","step":1,"sampled":1,"risks":0,"common":0,"recovered":0,"cost_share":0})", "common"},
            {R"({"kind":"step","step":1,"sampled":1,"risks":0,"common":true,"recovered":0,"cost_share":"x"})",
             "cost_share"},

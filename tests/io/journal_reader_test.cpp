@@ -10,9 +10,8 @@ namespace gnmr::io {
 namespace {
 
 std::string step_line(int step, int recovered) {
-  return R"({"kind":"step","step":)" + std::to_string(step) +
-         R"(,"sampled":2,"risks":1,"common":false,"recovered":)" + std::to_string(recovered) + R"(,"cost_share":0.5})" +
-         "\n";
+  return R"({"kind":"step","step":)" + std::to_string(step) + R"(,"sampled":2,"risks":1,"common":false,"recovered":)" +
+         std::to_string(recovered) + R"(,"cost_share":0.5})" + "\n";
 }
 
 std::string event_line(int step, const std::string& unit) {
@@ -29,8 +28,8 @@ Journal journal_of(const std::string& text) {
 }
 
 TEST(JournalReader, GivesRecordsInOrderAndSkipsUnknownKinds) {
-  JournalReader reader(memory_byte_source(
-      "run.jsonl", step_line(1, 0) + "{\"kind\":\"weather\"}\n" + event_line(1, "a") + "{\"kind\":\"resume\",\"step\":2}\n"));
+  JournalReader reader(memory_byte_source("run.jsonl", step_line(1, 0) + "{\"kind\":\"weather\"}\n" +
+                                                           event_line(1, "a") + "{\"kind\":\"resume\",\"step\":2}\n"));
   JournalRecord record;
   ASSERT_TRUE(reader.next(record));
   EXPECT_EQ(std::get<JournalStep>(record).step, 1);
@@ -79,8 +78,8 @@ TEST(JournalReader, TheLastOccurrenceOfAStepCounts) {
 }
 
 TEST(JournalReader, AStepThatWasTheLastBeforeAResumeIsToldAnew) {
-  const Journal journal = journal_of(step_line(2, 1) + event_line(2, "old") + "{\"kind\":\"resume\",\"step\":2}\n" +
-                                     step_line(2, 5));
+  const Journal journal =
+      journal_of(step_line(2, 1) + event_line(2, "old") + "{\"kind\":\"resume\",\"step\":2}\n" + step_line(2, 5));
   ASSERT_EQ(journal.steps.size(), 1U);
   EXPECT_EQ(journal.steps[0].step->recovered, 5U);
   EXPECT_TRUE(journal.steps[0].events.empty());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gnmr/io/journal_writer.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -20,7 +21,7 @@ using test::lines_of;
 
 std::vector<Unit> units(std::size_t count) {
   std::vector<Unit> made(count);
-  for (std::size_t i = 0; i < count; ++i) made[i] = {.name = "u" + std::to_string(i), .cost = 2};
+  for (std::size_t i = 0; i < count; ++i) made[i] = {.name = fmt::format("u{}", i), .cost = 2};
   return made;
 }
 
@@ -119,7 +120,7 @@ TEST(JournalWriter, RisksOfTheMostSevereUnitsOnly) {
     if (event.event == JournalEventKind::risk) shown.push_back(event.unit);
   }
   ASSERT_EQ(shown.size(), 32U);
-  for (std::size_t i = 0; i < shown.size(); ++i) EXPECT_EQ(shown[i], "u" + std::to_string(49 - i));
+  for (std::size_t i = 0; i < shown.size(); ++i) EXPECT_EQ(shown[i], fmt::format("u{}", 49 - i));
   EXPECT_EQ(last.events.size(), 32U + 1 + 49);
 }
 
@@ -158,7 +159,8 @@ TEST(JournalWriter, AResumedJournalLosesItsTornLineAndSaysResume) {
     journal_step(journal, controller, 1, {2, 2});
   }
   const std::string content = content_of(path);
-  EXPECT_TRUE(content.starts_with(whole + "{\"kind\":\"resume\",\"step\":1}\n{\"kind\":\"step\",\"step\":1,")) << content;
+  EXPECT_TRUE(content.starts_with(whole + "{\"kind\":\"resume\",\"step\":1}\n{\"kind\":\"step\",\"step\":1,"))
+      << content;
   const Journal read = read_journal(path);
   EXPECT_EQ(read.steps.size(), 2U);
   EXPECT_EQ(read.resumes.at(0).step, 1);

@@ -32,8 +32,8 @@ std::string utf8_of(std::uint32_t point, int length) {
   if (length == 3) {
     return {byte(0xE0U | (point >> 12U)), byte(0x80U | ((point >> 6U) & 0x3FU)), byte(0x80U | (point & 0x3FU))};
   }
-  return {byte(0xF0U | (point >> 18U)), byte(0x80U | ((point >> 12U) & 0x3FU)),
-          byte(0x80U | ((point >> 6U) & 0x3FU)), byte(0x80U | (point & 0x3FU))};
+  return {byte(0xF0U | (point >> 18U)), byte(0x80U | ((point >> 12U) & 0x3FU)), byte(0x80U | ((point >> 6U) & 0x3FU)),
+          byte(0x80U | (point & 0x3FU))};
 }
 
 int shortest_length(std::uint32_t point) { return point < 0x80 ? 1 : point < 0x800 ? 2 : point < 0x10000 ? 3 : 4; }

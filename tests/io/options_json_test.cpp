@@ -70,9 +70,9 @@ TEST(OptionsJson, ErrorsNameTheOption) {
 }
 
 TEST(OptionsJson, WhatIsNotOneJsonObjectIsAnError) {
-  for (const char* json_text : {"", " ", "[]", "3", "\"paper\"", "null", "true", "{", "{}{}", "{} x", "{\"tau\" 2}",
-                                "{\"tau\": 2,}", "{\"tau\": 02}", "{\"tau\": NaN}", "{'tau': 2}", "// a\n{}",
-                                "{\"ta\xFF\": 2}"}) {
+  for (const char* json_text :
+       {"", " ", "[]", "3", "\"paper\"", "null", "true", "{", "{}{}", "{} x", "{\"tau\" 2}", "{\"tau\": 2,}",
+        "{\"tau\": 02}", "{\"tau\": NaN}", "{'tau': 2}", "// a\n{}", "{\"ta\xFF\": 2}"}) {
     EXPECT_NE(error_for(json_text), "") << json_text;
   }
   EXPECT_NE(error_for(std::string(100000, '[')), "");

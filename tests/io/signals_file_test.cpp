@@ -27,8 +27,8 @@ void write_rows(const SignalsSettings& settings) {
   controller.step({.step = 10, .norms = std::vector<double>{1, 2, 3}});
   writer.write(10, controller);
   const std::vector<std::uint8_t> sampled{1, 0, 1};
-  controller.step({.step = 20, .norms = std::vector<double>{2, 1, std::numeric_limits<double>::infinity()},
-                   .sampled = sampled});
+  controller.step(
+      {.step = 20, .norms = std::vector<double>{2, 1, std::numeric_limits<double>::infinity()}, .sampled = sampled});
   writer.write(20, controller);
   EXPECT_TRUE(writer.close(std::chrono::seconds(20)));
   EXPECT_EQ(writer.dropped(), 0U);
@@ -89,9 +89,8 @@ TEST(SignalsFile, ATornRowIsToldAndCutWhenResumed) {
 TEST(SignalsFile, OtherFilesAreErrorsAndStayAsTheyAre) {
   const test::TemporaryFolder folder;
   const std::string path = folder.file("a");
-  for (const std::string& content :
-       {std::string(), std::string("GNMRSIGS"), std::string("step,a,b,c\n1,2,3,4\n"),
-        std::string("GNMRSIGS\x02\0\0\0\x03\0\0\0", 16)}) {
+  for (const std::string& content : {std::string(), std::string("GNMRSIGS"), std::string("step,a,b,c\n1,2,3,4\n"),
+                                     std::string("GNMRSIGS\x02\0\0\0\x03\0\0\0", 16)}) {
     put_file(path, content);
     EXPECT_TRUE(error_of<Error>([&] { SignalsReader{path}; }).starts_with(path));
   }

@@ -227,7 +227,10 @@ TEST(StateFile, HostileFilesWithAGoodChecksumAreErrors) {
       {"mean", [&](Payloads& p) { p.history = Payloads::one_history(5, kInfinity, {}); }},
       {"mean", [](Payloads& p) { p.history = Payloads::one_history(5, -1, {}); }},
       {"mean", [](Payloads& p) { p.history = Payloads::one_history(5, -0.0, {}); }},
-      {"ratio", [](Payloads& p) { p.history = Payloads::one_history(5, 1, {1, std::nan("")}); }},
+      {"ratio",
+       [](Payloads& p) {
+         p.history = Payloads::one_history(5, 1, {1, std::nan("")});
+       }},
       {"kept", [](Payloads& p) { p.history = Payloads::one_history(5, 1, std::vector<double>(1025, 1.0)); }},
       {"kept",
        [&](Payloads& p) {

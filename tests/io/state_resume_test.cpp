@@ -44,7 +44,9 @@ GoldenRun load_golden(const std::string& name) {
   TraceRow row;
   while (reader->next(row)) {
     EXPECT_TRUE(std::getline(decisions, line)) << name;
-    run.rows.push_back({row.step, {row.norms.begin(), row.norms.end()}, {row.sampled.begin(), row.sampled.end()},
+    run.rows.push_back({row.step,
+                        {row.norms.begin(), row.norms.end()},
+                        {row.sampled.begin(), row.sampled.end()},
                         nlohmann::json::parse(line)});
   }
   return run;

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+# The front door. It is thin: the work is in CMake (CMakePresets.json names the builds).
+#
+#   make demo    replay a recorded run with faults: heat map and summary
+#   make test    all tests: units, properties, sanitizers, fuzzers
+#   make build   the program at build/bin/gnmr
+#   make bench   speed, beside a floor measured in the same run
+#   make format  clang-format on our own files; make lint: clang-tidy
+SHELL := /bin/bash
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+DATA ?= $(firstword $(wildcard $(GNMR_DATA_DIR)) $(GNMR_DATA_DIR))
+CONFIGURE = cmake --preset
+OURS = $(shell git ls-files '*.cpp' '*.h' '*.c')
+
+.PHONY: all build demo test test-release test-sanitized test-fuzz bench format lint clean help
+all: build
+
+help:
+	@sed -n '3,10s/^# \{0,1\}//p' Makefile
+
+build:
+	@scripts/install_dependencies.sh build
+	@$(CONFIGURE) release >build-configure.log 2>&1 || { cat build-configure.log; rm -f build-configure.log; exit 1; }
+	@rm -f build-configure.log
+	cmake --build build --parallel $(JOBS) --target gnmr_program gnmr gnmr_static
+
+demo: build
+	@scripts/demo.sh
+
+# The short runs first: a failure there is seen early. The last lines are CTest's summary of the release build.
+test: test-sanitized test-fuzz test-release
+
+test-release: build
+	@scripts/install_dependencies.sh test
+	@$(CONFIGURE) release -DGNMR_BUILD_TESTS=ON >/dev/null
+	cmake --build build --parallel $(JOBS)
+	ctest --test-dir build --parallel $(JOBS) --output-on-failure
+
+test-sanitized:
+	@scripts/install_dependencies.sh build test
+	@$(CONFIGURE) sanitized >/dev/null
+	cmake --build build-sanitized --parallel $(JOBS)
+	ctest --test-dir build-sanitized --parallel $(JOBS) --output-on-failure
+
+test-fuzz:
+	@scripts/install_dependencies.sh build test
+	@$(CONFIGURE) fuzz >/dev/null
+	cmake --build build-fuzz --parallel $(JOBS)
+	ctest --test-dir build-fuzz --parallel $(JOBS) --output-on-failure
+
+bench:
+	@scripts/install_dependencies.sh build bench
+	@$(CONFIGURE) release -DGNMR_BUILD_BENCH=ON >/dev/null
+	cmake --build build --parallel $(JOBS)
+	bench/run.sh
+
+format:
+	@scripts/install_dependencies.sh format
+	clang-format -i $(OURS)
+
+lint:
+	@scripts/install_dependencies.sh build test lint
+	@$(CONFIGURE) release -DGNMR_BUILD_TESTS=ON >/dev/null
+	clang-tidy -p build --quiet $(filter gnmr/% apps/%,$(filter %.cpp,$(OURS)))
+
+clean:
+	rm -rf build build-sanitized build-fuzz

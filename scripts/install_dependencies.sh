@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs what is missing for a purpose: build, test, bench or format. Does nothing where all is there.
+#
+#   scripts/install_dependencies.sh build test
+#
+# On Debian and Ubuntu the packages come from apt; elsewhere it says what to install.
+set -euo pipefail
+
+missing=()
+
+need_command() { # COMMAND PACKAGE
+  command -v "$1" >/dev/null 2>&1 || missing+=("$2")
+}
+
+need_header() { # HEADER PACKAGE
+  command -v c++ >/dev/null 2>&1 || { missing+=("$2"); return; }
+  printf '#if !__has_include(<%s>)\n#error missing\n#endif\n' "$1" | c++ -E -x c++ - >/dev/null 2>&1 || missing+=("$2")
+}
+
+# A header under the clang resource folder tells that the fuzzer's runtime is there.
+need_fuzzer_runtime() {
+  command -v clang++ >/dev/null 2>&1 || { missing+=(clang); }
+  local version
+  version=$(clang++ -dumpversion 2>/dev/null | cut -d. -f1) || version=14
+  [ -n "${version}" ] || version=14
+  ls "$(clang++ -print-resource-dir 2>/dev/null)"/lib/linux/libclang_rt.fuzzer-*.a >/dev/null 2>&1 ||
+    missing+=("libclang-rt-${version}-dev")
+}
+
+for purpose in "$@"; do
+  case "$purpose" in
+    build)
+      need_command c++ g++
+      need_command cmake cmake
+      need_command ninja ninja-build
+      need_header nlohmann/json.hpp nlohmann-json3-dev
+      need_header fmt/format.h libfmt-dev
+      need_header CLI/CLI.hpp libcli11-dev
+      need_header zlib.h zlib1g-dev
+      ;;
+    test)
+      need_header gtest/gtest.h libgtest-dev
+      need_fuzzer_runtime
+      ;;
+    bench) need_header benchmark/benchmark.h libbenchmark-dev ;;
+    format) need_command clang-format clang-format ;;
+    lint) need_command clang-tidy clang-tidy ;;
+    *) echo "install_dependencies: unknown purpose '$purpose' (build, test, bench, format, lint)" >&2; exit 2 ;;
+  esac
+done
+
+[ ${#missing[@]} -eq 0 ] && exit 0
+
+echo "Installing: ${missing[*]}"
+if ! command -v apt-get >/dev/null 2>&1; then
+  echo "This is no Debian or Ubuntu machine: please install the equivalents of these packages, then run make again." >&2
+  exit 1
+fi
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+  command -v sudo >/dev/null 2>&1 || { echo "Please run as root: apt-get install ${missing[*]}" >&2; exit 1; }
+  as_root=(sudo)
+fi
+export DEBIAN_FRONTEND=noninteractive
+"${as_root[@]}" apt-get update -qq
+"${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
