@@ -157,10 +157,15 @@ void Budget::list_recovered() {
   for (const Recovery& recovery : recoveries_) recovered_.push_back(recovery.unit);
 }
 
-std::uint32_t Budget::steps_left(UnitIndex unit) const {
+const Budget::Recovery* Budget::recovery_of(UnitIndex unit) const {
   const auto found = std::lower_bound(recoveries_.begin(), recoveries_.end(), unit,
                                       [](const Recovery& recovery, UnitIndex index) { return recovery.unit < index; });
-  return found != recoveries_.end() && found->unit == unit ? found->left : 0;
+  return found != recoveries_.end() && found->unit == unit ? &*found : nullptr;
+}
+
+std::uint32_t Budget::steps_left(UnitIndex unit) const {
+  const Recovery* const recovery = recovery_of(unit);
+  return recovery != nullptr ? recovery->left : 0;
 }
 
 void Budget::save_unit(UnitIndex unit, const History& history, UnitState& state) const {
@@ -168,14 +173,13 @@ void Budget::save_unit(UnitIndex unit, const History& history, UnitState& state)
   state.was_released = was_released_[unit] != 0;
   state.samples_since_release = state.was_released ? history.sampled_steps(unit) - release_mark_[unit] : 0;
   state.wait_steps = static_cast<std::uint32_t>(wait_until_[unit] > decisions_ ? wait_until_[unit] - decisions_ : 0);
-  for (const Recovery& recovery : recoveries_) {
-    if (recovery.unit != unit) continue;
-    state.in_recovery = true;
-    state.steps_left = recovery.left;
-    state.steps_in_recovery = recovery.steps;
-    state.sampled_in_recovery = recovery.sampled;
-    state.admitted_for = recovery.kind;
-  }
+  const Recovery* const recovery = recovery_of(unit);
+  if (recovery == nullptr) return;
+  state.in_recovery = true;
+  state.steps_left = recovery->left;
+  state.steps_in_recovery = recovery->steps;
+  state.sampled_in_recovery = recovery->sampled;
+  state.admitted_for = recovery->kind;
 }
 
 void Budget::restore_unit(UnitIndex unit, const History& history, const UnitState& state) {

@@ -78,6 +78,7 @@ class Budget {
   void leave(UnitIndex unit, const History& history);
   std::uint32_t lock_for(UnitIndex unit, const History& history) const;
   void list_recovered();
+  const Recovery* recovery_of(UnitIndex unit) const;
   static bool less_urgent(const Candidate& a, const Candidate& b);
 
   static constexpr std::uint32_t kNoGroup = UINT32_MAX;

@@ -22,7 +22,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kFirstRetry{20};
 constexpr milliseconds kLongestRetry{1000};
-constexpr milliseconds kGraceAfterGivingUp{100};
+constexpr milliseconds kGraceAfterGivingUp{500};
 constexpr milliseconds kCloseInDestructor{2000};
 constexpr std::size_t kRoomForNote = 256;
 

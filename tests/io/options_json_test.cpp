@@ -32,6 +32,14 @@ TEST(OptionsJson, PresetSetsAllAndSingleOptionsOverrideItInAnyOrder) {
   EXPECT_NE(expected, Options{});
 }
 
+TEST(OptionsJson, AGivenPresetTakesThePlaceOfTheObjects) {
+  Options expected = Options::preset("paper");
+  expected.tau = 3;
+  EXPECT_EQ(read_options(R"({"preset": "default", "tau": 3})", "paper"), expected);
+  EXPECT_EQ(read_options(R"({"tau": 3})", "paper"), expected);
+  EXPECT_THROW(read_options("{}", "papers"), Error);
+}
+
 TEST(OptionsJson, TheValueDecidesNotItsSpelling) {
   EXPECT_EQ(read_options(R"({"window": 7.0})").window, 7);
   EXPECT_EQ(read_options(R"({"window": 7e0})").window, 7);
