@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gnmr/io/journal_writer.h"
 
-#include <fmt/chrono.h>
-#include <fmt/format.h>
+#include <time.h>
 
 #include <algorithm>
+#include <array>
+#include <ctime>
 #include <new>
 
 #include "gnmr/core/error.h"
@@ -122,7 +123,11 @@ bool JournalWriter::flush(std::chrono::milliseconds longest) { return sink_->flu
 bool JournalWriter::close(std::chrono::milliseconds longest) { return sink_->close(longest); }
 
 std::string utc_text(std::chrono::system_clock::time_point time) {
-  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::chrono::system_clock::to_time_t(time)));
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(time);
+  std::tm parts{};
+  ::gmtime_r(&seconds, &parts);
+  std::array<char, 32> text;
+  return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts)};
 }
 
 }  // namespace gnmr::io

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gnmr/io/json_text.h"
 
-#include <fmt/compile.h>
-#include <fmt/format.h>
-
+#include <array>
+#include <charconv>
 #include <cmath>
-#include <iterator>
+
+#include "gnmr/io/number_text.h"
 
 namespace gnmr::io {
 namespace {
@@ -50,9 +50,19 @@ void append_escaped_ascii(std::string& out, char character) {
       out += "\\t";
       return;
     default:
-      fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<unsigned>(character));
+      constexpr std::string_view kDigits = "0123456789abcdef";
+      out += "\\u00";
+      out += kDigits[static_cast<unsigned char>(character) >> 4U];
+      out += kDigits[static_cast<unsigned char>(character) & 0xFU];
       return;
   }
+}
+
+template <typename Whole>
+void append_whole(std::string& out, Whole value) {
+  std::array<char, 20> digits;
+  const auto result = std::to_chars(digits.data(), digits.data() + digits.size(), value);
+  out.append(digits.data(), result.ptr);
 }
 
 }  // namespace
@@ -94,19 +104,12 @@ void append_json_number(std::string& out, double value) {
   } else if (std::isinf(value)) {
     out += value < 0 ? "\"-inf\"" : "\"inf\"";
   } else {
-    fmt::format_to(std::back_inserter(out), FMT_COMPILE("{}"), value);
+    append_number(out, value);
   }
 }
 
-void append_json_number(std::string& out, std::int64_t value) {
-  const fmt::format_int digits(value);
-  out.append(digits.data(), digits.size());
-}
-
-void append_json_number(std::string& out, std::uint64_t value) {
-  const fmt::format_int digits(value);
-  out.append(digits.data(), digits.size());
-}
+void append_json_number(std::string& out, std::int64_t value) { append_whole(out, value); }
+void append_json_number(std::string& out, std::uint64_t value) { append_whole(out, value); }
 
 std::string in_quotes(std::string_view text) {
   constexpr std::size_t kLongest = 100;

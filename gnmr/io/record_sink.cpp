@@ -2,16 +2,15 @@
 #include "gnmr/io/record_sink.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <system_error>
 #include <utility>
 
 #include "gnmr/core/error.h"
+#include "gnmr/io/text_error.h"
 #include "gnmr/io/torn_record.h"
 
 namespace gnmr::io {
@@ -20,11 +19,6 @@ namespace {
 constexpr std::string_view kStandardOutput = "-";
 constexpr std::size_t kDirectBufferBytes = std::size_t{1} << 18;
 
-[[noreturn]] void fail(const std::string& path, std::string_view what) {
-  const int error = errno;
-  throw Error(fmt::format("{}: {}: {}", path, what, std::generic_category().message(error)));
-}
-
 // Where the last whole line of a file ends.
 std::uint64_t end_of_last_line(const FileDescriptor& file, std::uint64_t size, const std::string& path) {
   std::string chunk(std::size_t{1} << 16, '\0');
@@ -32,7 +26,7 @@ std::uint64_t end_of_last_line(const FileDescriptor& file, std::uint64_t size, c
     const std::size_t wanted = static_cast<std::size_t>(std::min<std::uint64_t>(chunk.size(), size));
     const ssize_t got = ::pread(file.get(), chunk.data(), wanted, static_cast<off_t>(size - wanted));
     if (got < 0 && errno == EINTR) continue;
-    if (got != static_cast<ssize_t>(wanted)) fail(path, "cannot read its end");
+    if (got != static_cast<ssize_t>(wanted)) throw_errno(path, "cannot read its end");
     const std::size_t found = std::string_view(chunk.data(), wanted).rfind('\n');
     if (found != std::string_view::npos) return size - wanted + found + 1;
     size -= wanted;
@@ -73,7 +67,7 @@ class DirectSink : public RecordSink {
 
   bool close(std::chrono::milliseconds longest) override {
     flush(longest);
-    if (file_.close() != 0) fail(path_, "cannot write to it");
+    if (file_.close() != 0) throw_errno(path_, "cannot write to it");
     return true;
   }
 
@@ -100,7 +94,7 @@ class DirectSink : public RecordSink {
     dropped_ += shape_.count(std::string_view(buffer_).substr(kept));
     buffer_.clear();
     errno = error;
-    fail(path_, "cannot write to it");
+    throw_errno(path_, "cannot write to it");
   }
 
   FileDescriptor file_;
@@ -134,7 +128,7 @@ RecordFile open_record_file(const std::string& path, ExistingFile existing, cons
   RecordFile opened;
   if (path == kStandardOutput) {
     opened.file = FileDescriptor(::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0));
-    if (!opened.file.is_open()) fail("standard output", "cannot use it");
+    if (!opened.file.is_open()) throw_errno("standard output", "cannot use it");
     return opened;
   }
   // A file must be read for its torn end; a pipe that is opened for both would never tell that its reader has gone.
@@ -142,13 +136,13 @@ RecordFile open_record_file(const std::string& path, ExistingFile existing, cons
   const bool is_pipe = ::stat(path.c_str(), &status) == 0 && S_ISFIFO(status.st_mode);
   opened.file =
       FileDescriptor(::open(path.c_str(), (is_pipe ? O_WRONLY : O_RDWR) | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
-  if (!opened.file.is_open()) fail(path, "cannot open it");
-  if (::fstat(opened.file.get(), &status) != 0) fail(path, "cannot look at it");
+  if (!opened.file.is_open()) throw_errno(path, "cannot open it");
+  if (::fstat(opened.file.get(), &status) != 0) throw_errno(path, "cannot look at it");
   if (!S_ISREG(status.st_mode) || status.st_size == 0) return opened;
   if (existing == ExistingFile::refuse) throw Error(path + ": it is there already");
   const auto size = static_cast<std::uint64_t>(status.st_size);
   const std::uint64_t kept = existing == ExistingFile::resume ? whole_size(opened.file, size, shape, path) : 0;
-  if (kept != size && ::ftruncate(opened.file.get(), static_cast<off_t>(kept)) != 0) fail(path, "cannot cut its end");
+  if (kept != size && ::ftruncate(opened.file.get(), static_cast<off_t>(kept)) != 0) throw_errno(path, "cannot cut its end");
   opened.had_records = kept > 0;
   return opened;
 }

@@ -2,7 +2,6 @@
 #include "gnmr/io/signals_file.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,10 +9,10 @@
 #include <cmath>
 #include <limits>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 #include "gnmr/core/error.h"
+#include "gnmr/io/text_error.h"
 #include "gnmr/io/little_endian.h"
 #include "gnmr/io/whole_file.h"
 
@@ -22,10 +21,6 @@ namespace {
 
 constexpr std::string_view kMagic = "GNMRSIGS";
 constexpr std::size_t kHeaderBytes = 16;
-
-[[noreturn]] void fail(const std::string& path, std::string_view what) {
-  throw Error(fmt::format("{}: {}: {}", path, what, std::generic_category().message(errno)));
-}
 
 std::size_t row_bytes(std::size_t unit_count) { return sizeof(std::int64_t) + unit_count * sizeof(float); }
 
@@ -43,7 +38,8 @@ std::size_t read_header(std::string_view bytes, const std::string& path) {
   LittleEndianReader reader(bytes.substr(kMagic.size()), path + ": [signals]", kMagic.size());
   const auto version = reader.take<std::uint32_t>();
   if (version != kSignalsVersion) {
-    throw Error(fmt::format("{}: [signals] byte 8: version {}, this program reads {}", path, version, kSignalsVersion));
+    throw error_at(path, "[signals] byte 8: version " + std::to_string(version) + ", this program reads " +
+                             std::to_string(kSignalsVersion));
   }
   return reader.take<std::uint32_t>();
 }
@@ -54,7 +50,7 @@ std::size_t read_fully(const FileDescriptor& file, std::string& into, const std:
   while (filled < into.size()) {
     const ssize_t got = ::read(file.get(), into.data() + filled, into.size() - filled);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail(path, "cannot read it");
+    if (got < 0) throw_errno(path, "cannot read it");
     if (got == 0) break;
     filled += static_cast<std::size_t>(got);
   }
@@ -67,7 +63,8 @@ void check_resumed(const SignalsSettings& settings) {
   if (::stat(settings.path.c_str(), &status) != 0 || status.st_size < static_cast<off_t>(kHeaderBytes)) return;
   const std::size_t found = read_header(read_file_start(settings.path, kHeaderBytes), settings.path);
   if (found != settings.unit_count) {
-    throw Error(fmt::format("{}: expected {} units, it has {}", settings.path, settings.unit_count, found));
+    throw error_at(settings.path,
+                   "expected " + std::to_string(settings.unit_count) + " units, it has " + std::to_string(found));
   }
 }
 
@@ -81,7 +78,7 @@ SignalsWriter::SignalsWriter(const SignalsSettings& settings) : unit_count_(sett
   if (!opened.had_records) {
     const std::string header = header_bytes(unit_count_);
     if (::write(opened.file.get(), header.data(), header.size()) != static_cast<ssize_t>(header.size())) {
-      fail(settings.path, "cannot write to it");
+      throw_errno(settings.path, "cannot write to it");
     }
   }
   sink_ = settings.in_background
@@ -110,7 +107,7 @@ bool SignalsWriter::close(std::chrono::milliseconds longest) { return sink_->clo
 SignalsReader::SignalsReader(const std::string& path) : path_(path) {
   file_ = FileDescriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat status {};
-  if (!file_.is_open() || ::fstat(file_.get(), &status) != 0) fail(path, "cannot open it");
+  if (!file_.is_open() || ::fstat(file_.get(), &status) != 0) throw_errno(path, "cannot open it");
   std::string header(kHeaderBytes, '\0');
   header.resize(read_fully(file_, header, path));
   unit_count_ = read_header(header, path);

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages that say where in a text file something is wrong.
+// Messages that say which file, and where in it, something is wrong.
 //
-// Goals: one form for every reader: `norms.csv: line 12, column 3: ...`. Non-goals: deciding what is wrong.
+// Goals: one form for every reader and writer: `norms.csv: line 12, column 3: ...`. Non-goals: deciding what is wrong.
 #pragma once
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include "gnmr/core/error.h"
 
@@ -26,6 +28,12 @@ inline std::string at_cell(std::string_view file, std::uint64_t line, std::size_
 /// An `Error` of the form `WHERE: WHAT`.
 inline Error error_at(std::string_view where, std::string_view what) {
   return Error(std::string(where) + ": " + std::string(what));
+}
+
+/// Throws `FILE: WHAT: why the operating system refused`, from errno.
+[[noreturn]] inline void throw_errno(const std::string& file, std::string_view what) {
+  const int error = errno;
+  throw error_at(file, std::string(what) + ": " + std::generic_category().message(error));
 }
 
 }  // namespace gnmr::io

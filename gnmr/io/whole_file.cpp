@@ -2,7 +2,6 @@
 #include "gnmr/io/whole_file.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -15,22 +14,17 @@
 #include <cstring>
 #include <memory>
 #include <optional>
-#include <system_error>
 
 #include "gnmr/core/error.h"
+#include "gnmr/io/text_error.h"
 #include "gnmr/io/file_descriptor.h"
 
 namespace gnmr::io {
 namespace {
 
-[[noreturn]] void fail(const std::string& path, std::string_view what) {
-  const int error = errno;
-  throw Error(fmt::format("{}: {}: {}", path, what, std::generic_category().message(error)));
-}
-
 struct stat status_of(const FileDescriptor& file, const std::string& path) {
   struct stat status {};
-  if (::fstat(file.get(), &status) != 0) fail(path, "cannot look at it");
+  if (::fstat(file.get(), &status) != 0) throw_errno(path, "cannot look at it");
   return status;
 }
 
@@ -49,7 +43,7 @@ std::string read_up_to(const FileDescriptor& file, const std::string& path, std:
     const ssize_t got = ::read(file.get(), content.data() + before, wanted);
     content.resize(before + (got > 0 ? static_cast<std::size_t>(got) : 0));
     if (got == 0) break;
-    if (got < 0 && errno != EINTR) fail(path, "cannot read it");
+    if (got < 0 && errno != EINTR) throw_errno(path, "cannot read it");
   }
   return content;
 }
@@ -74,13 +68,14 @@ class TemporaryFile {
     constexpr int kAttempts = 100;
     for (int attempt = 0; attempt < kAttempts; ++attempt) {
       const auto ticks = std::chrono::steady_clock::now().time_since_epoch().count();
-      path_ = fmt::format("{}/.gnmr-{}-{}-{:x}.tmp", folder, ::getpid(), counter.fetch_add(1), ticks);
+      path_ = folder + "/.gnmr-" + std::to_string(::getpid()) + "-" + std::to_string(counter.fetch_add(1)) + "-" +
+              std::to_string(ticks) + ".tmp";
       file_ = FileDescriptor(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
       if (file_.is_open()) return;
       if (errno != EEXIST) break;
     }
     path_.clear();
-    fail(target_, "cannot create a file beside it");
+    throw_errno(target_, "cannot create a file beside it");
   }
   TemporaryFile(const TemporaryFile&) = delete;
   TemporaryFile& operator=(const TemporaryFile&) = delete;
@@ -89,22 +84,22 @@ class TemporaryFile {
   }
 
   void take_mode(mode_t mode) {
-    if (::fchmod(file_.get(), mode & 07777U) != 0) fail(target_, "cannot keep its permissions");
+    if (::fchmod(file_.get(), mode & 07777U) != 0) throw_errno(target_, "cannot keep its permissions");
   }
 
   void write(std::string_view content) {
     while (!content.empty()) {
       const ssize_t written = ::write(file_.get(), content.data(), content.size());
       if (written < 0 && errno == EINTR) continue;
-      if (written < 0) fail(target_, "cannot write it");
+      if (written < 0) throw_errno(target_, "cannot write it");
       content.remove_prefix(static_cast<std::size_t>(written));
     }
-    if (::fsync(file_.get()) != 0) fail(target_, "cannot force it to the disk");
-    if (file_.close() != 0) fail(target_, "cannot write it");
+    if (::fsync(file_.get()) != 0) throw_errno(target_, "cannot force it to the disk");
+    if (file_.close() != 0) throw_errno(target_, "cannot write it");
   }
 
   void rename_to_target() {
-    if (::rename(path_.c_str(), target_.c_str()) != 0) fail(target_, "cannot put the new file in its place");
+    if (::rename(path_.c_str(), target_.c_str()) != 0) throw_errno(target_, "cannot put the new file in its place");
     path_.clear();
   }
 
@@ -119,7 +114,7 @@ void force_folder_to_disk(const std::string& folder, const std::string& target) 
   const FileDescriptor handle(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!handle.is_open()) return;
   if (::fsync(handle.get()) != 0 && errno != EINVAL && errno != ENOTSUP && errno != EBADF) {
-    fail(target, "it is written, but its folder cannot be forced to the disk");
+    throw_errno(target, "it is written, but its folder cannot be forced to the disk");
   }
 }
 
@@ -127,16 +122,16 @@ void force_folder_to_disk(const std::string& folder, const std::string& target) 
 
 std::string read_whole_file(const std::string& path, std::size_t largest) {
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.is_open()) fail(path, "cannot open it");
+  if (!file.is_open()) throw_errno(path, "cannot open it");
   const std::size_t enough_to_know = largest == std::numeric_limits<std::size_t>::max() ? largest : largest + 1;
   std::string content = read_up_to(file, path, enough_to_know);
-  if (content.size() > largest) throw Error(fmt::format("{}: larger than {} bytes", path, largest));
+  if (content.size() > largest) throw error_at(path, "larger than " + std::to_string(largest) + " bytes");
   return content;
 }
 
 std::string read_file_start(const std::string& path, std::size_t count) {
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.is_open()) fail(path, "cannot open it");
+  if (!file.is_open()) throw_errno(path, "cannot open it");
   return read_up_to(file, path, count);
 }
 
