@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gnmr/heat_map.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
-
-#include <fmt/format.h>
 
 namespace gnmr::app {
 namespace {
@@ -87,7 +87,9 @@ void HeatMap::add(const Controller& controller, const Decision& decision) {
   step.peak = static_cast<std::uint32_t>(decision.recovered.size());
   for (std::size_t unit = 0; unit < units_; ++unit) {
     const Signals signals = controller.signals(static_cast<UnitIndex>(unit));
-    Cell cell{.log2_ratio = 0, .sampled = signals.sampled, .non_finite = signals.risk == RiskKind::non_finite,
+    Cell cell{.log2_ratio = 0,
+              .sampled = signals.sampled,
+              .non_finite = signals.risk == RiskKind::non_finite,
               .recovered = was_recovered_[unit] != 0};
     if (signals.sampled && !cell.non_finite) {
       const double ratio = std::isnan(signals.ratio) ? 0 : signals.ratio;  // a gradient that is gone
@@ -155,8 +157,8 @@ void HeatMap::append_axis(std::string& out) const {
   const std::string first = fmt::format("step {}", columns_.empty() ? 0 : columns_.front().first_step);
   const std::string last = fmt::format("{}", last_step_);
   const std::size_t width = std::max(columns_.size(), first.size() + last.size() + 1);
-  out += std::string(kLabelColumns + 1, ' ') + first + std::string(width - first.size() - last.size(), ' ') + last +
-         '\n';
+  out +=
+      std::string(kLabelColumns + 1, ' ') + first + std::string(width - first.size() - last.size(), ' ') + last + '\n';
   if (style_.color) {
     out += std::string(kLabelColumns + 1, ' ') + "GNMR ";
     constexpr std::array<const char*, 9> kNames{"<1/4", "1/4", "1/2", " ", "1", " ", "1.4", "2", ">4"};

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gnmr/option_flags.h"
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
 
 #include "gnmr/exit_codes.h"
 #include "gnmr/io/number_text.h"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // `gnmr options`: the options with their ranges, and how a set of flags comes out.
-#include <memory>
+#include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <fmt/format.h>
+#include <memory>
 
 #include "gnmr/commands.h"
 #include "gnmr/exit_codes.h"

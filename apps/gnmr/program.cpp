@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <csignal>
-#include <exception>
+#include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <fmt/format.h>
+#include <csignal>
+#include <exception>
 
 #include "gnmr/commands.h"
 #include "gnmr/exit_codes.h"

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gnmr/replay.h"
 
+#include <fmt/format.h>
+
 #include <cstdio>
 #include <memory>
 #include <optional>
 #include <unordered_map>
 #include <vector>
-
-#include <fmt/format.h>
 
 #include "gnmr/core/controller.h"
 #include "gnmr/exit_codes.h"
@@ -59,7 +59,8 @@ class Truth {
   std::vector<std::string> notes() const {
     std::vector<std::string> notes;
     if (unmatched_ > 0) notes.push_back(fmt::format("{} steps of the truth are not in the trace", unmatched_));
-    if (unknown_ > 0) notes.push_back(fmt::format("{} steps of the trace are not in the truth: free of faults", unknown_));
+    if (unknown_ > 0)
+      notes.push_back(fmt::format("{} steps of the trace are not in the truth: free of faults", unknown_));
     return notes;
   }
 
@@ -82,9 +83,8 @@ class Outputs {
   Outputs(const ReplayRequest& request, const Controller& controller) : signals_every_(request.signals_every) {
     if (!request.decisions_path.empty()) decisions_.emplace(request.decisions_path, controller.units());
     if (!request.journal_path.empty()) {
-      journal_.emplace(io::JournalSettings{.path = request.journal_path,
-                                           .existing = io::ExistingFile::replace,
-                                           .in_background = false});
+      journal_.emplace(io::JournalSettings{
+          .path = request.journal_path, .existing = io::ExistingFile::replace, .in_background = false});
       journal_->header(controller.units(), controller.options(), "");
     }
     if (!request.signals_path.empty()) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The command line of `gnmr replay`.
-#include <memory>
+#include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <fmt/format.h>
+#include <memory>
 
 #include "gnmr/commands.h"
 #include "gnmr/exit_codes.h"
@@ -32,30 +32,42 @@ std::string format_help() {
 void add_input_flags(CLI::App& command, Arguments& arguments) {
   ReplayRequest& request = arguments.request;
   constexpr const char* kGroup = "Input";
-  command.add_option("--trace,trace", request.trace_path, "Gradient norms: our CSV or a training log, plain or .gz; - is standard input")
+  command
+      .add_option("--trace,trace", request.trace_path,
+                  "Gradient norms: our CSV or a training log, plain or .gz; - is standard input")
       ->required()
       ->type_name("FILE")
       ->group(kGroup);
   command.add_option("--format", arguments.format, format_help())->type_name("NAME")->group(kGroup);
-  command.add_option("--fields", request.trace.field_pattern, "Which fields of a log are norms: globs such as 'grad_norm*,!*clip*'")
+  command
+      .add_option("--fields", request.trace.field_pattern,
+                  "Which fields of a log are norms: globs such as 'grad_norm*,!*clip*'")
       ->type_name("GLOBS")
       ->group(kGroup);
   command.add_option("--step-field", request.trace.step_field, "The field of a log that holds the step")
       ->type_name("NAME")
       ->group(kGroup);
-  command.add_flag("--allow-restart", request.trace.allow_restart,
-                   "Accept step numbers that go back, as in logs of resumed runs; the later rows count")
+  command
+      .add_flag("--allow-restart", request.trace.allow_restart,
+                "Accept step numbers that go back, as in logs of resumed runs; the later rows count")
       ->group(kGroup);
-  command.add_option("--units", request.units_path, "Costs and groups of the units (JSON)")->type_name("FILE")->group(kGroup);
-  command.add_option("--truth", request.truth_path, "Known faults (CSV like a trace, cells 0 or 1): adds recall, precision and delay")
+  command.add_option("--units", request.units_path, "Costs and groups of the units (JSON)")
       ->type_name("FILE")
       ->group(kGroup);
-  command.add_option("--load-state", request.load_state_path, "Go on from a saved state")->type_name("FILE")->group(kGroup);
+  command
+      .add_option("--truth", request.truth_path,
+                  "Known faults (CSV like a trace, cells 0 or 1): adds recall, precision and delay")
+      ->type_name("FILE")
+      ->group(kGroup);
+  command.add_option("--load-state", request.load_state_path, "Go on from a saved state")
+      ->type_name("FILE")
+      ->group(kGroup);
 }
 
 void add_output_flags(CLI::App& command, ReplayRequest& request) {
   constexpr const char* kGroup = "Output";
-  command.add_option("--decisions", request.decisions_path, "Write a decision a step (JSON Lines); - is standard output")
+  command
+      .add_option("--decisions", request.decisions_path, "Write a decision a step (JSON Lines); - is standard output")
       ->type_name("FILE")
       ->group(kGroup);
   command.add_option("--journal", request.journal_path, "Write the journal (JSON Lines); - is standard output")
@@ -68,8 +80,11 @@ void add_output_flags(CLI::App& command, ReplayRequest& request) {
       ->type_name("N")
       ->check(CLI::PositiveNumber)
       ->group(kGroup);
-  command.add_option("--save-state", request.save_state_path, "Save the state after the last step")->type_name("FILE")->group(kGroup);
-  command.add_flag("--live", request.live, "Draw a heat map of units over steps, as it goes on a terminal")->group(kGroup);
+  command.add_option("--save-state", request.save_state_path, "Save the state after the last step")
+      ->type_name("FILE")
+      ->group(kGroup);
+  command.add_flag("--live", request.live, "Draw a heat map of units over steps, as it goes on a terminal")
+      ->group(kGroup);
   command.add_option("--steps-per-second", request.steps_per_second, "Slow --live down to be watched")
       ->type_name("X")
       ->check(CLI::NonNegativeNumber)

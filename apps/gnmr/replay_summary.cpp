@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gnmr/replay_summary.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
-
-#include <fmt/format.h>
 
 #include "gnmr/io/json_text.h"
 
@@ -66,16 +66,16 @@ std::string ReplaySummary::text(const lab::DetectionScore* score) const {
   };
   line("steps", fmt::format("{}", steps_));
   line("units", fmt::format("{} (budget: {} in recovery at one time)", names_.size(), budget_));
-  line("risks", fmt::format("{} ({:.2f} a thousand unit-steps; {} not finite)", risks_, risks_per_thousand(),
-                            non_finite_));
+  line("risks",
+       fmt::format("{} ({:.2f} a thousand unit-steps; {} not finite)", risks_, risks_per_thousand(), non_finite_));
   line("recoveries", fmt::format("{} ({} futile)", recoveries_, futile_));
   line("denials", fmt::format("{}", denials_));
-  line("share in recovery", fmt::format("mean {}, peak {} ({} units)", percent(mean_share()), percent(peak_share()),
-                                        recovered_peak_));
+  line("share in recovery",
+       fmt::format("mean {}, peak {} ({} units)", percent(mean_share()), percent(peak_share()), recovered_peak_));
   line("common steps", fmt::format("{}", common_));
   if (score != nullptr) {
-    line("faults found (recall)", fmt::format("{} of {} ({})", score->found(), score->faults(),
-                                              percent_or_none(score->recall())));
+    line("faults found (recall)",
+         fmt::format("{} of {} ({})", score->found(), score->faults(), percent_or_none(score->recall())));
     line("admissions in a fault (precision)", fmt::format("{} of {} ({})", score->true_admissions(),
                                                           score->admissions(), percent_or_none(score->precision())));
     const double delay = score->mean_delay();

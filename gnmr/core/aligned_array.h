@@ -24,8 +24,8 @@ class AlignedArray {
   /// Room for `size` values, none of them set: memory that is never written is never touched.
   explicit AlignedArray(std::size_t size) { allocate(size, 0); }
 
-  /// `size` copies of `value`, beginning `lead_lines` cache lines behind a page. Columns that are walked together should
-  /// differ in it: columns at the same place in their pages compete for the same few places in the cache.
+  /// `size` copies of `value`, beginning `lead_lines` cache lines behind a page. Columns that are walked together
+  /// should differ in it: columns at the same place in their pages compete for the same few places in the cache.
   AlignedArray(std::size_t size, T value, std::size_t lead_lines = 0) {
     allocate(size, lead_lines);
     std::fill_n(data_, size_, value);

@@ -30,8 +30,8 @@ Budget::Budget(const std::vector<Unit>& units, const Options& options) : options
   std::int64_t cheapest = 0;
   std::unordered_map<std::string, std::uint32_t> groups;
   for (const Unit& unit : units) {
-    if (unit.cost < 1) throw Error("unit `" + unit.name + "`: expected a cost of at least 1, got " +
-                                   std::to_string(unit.cost));
+    if (unit.cost < 1)
+      throw Error("unit `" + unit.name + "`: expected a cost of at least 1, got " + std::to_string(unit.cost));
     unit_cost_.push_back(unit.cost);
     forced_.push_back(unit.forced ? 1 : 0);
     unit_group_.push_back(kNoGroup);
@@ -142,8 +142,7 @@ void Budget::leave(UnitIndex unit, const History& history) {
 
 std::uint32_t Budget::lock_for(UnitIndex unit, const History& history) const {
   const auto lock_steps = static_cast<std::uint32_t>(options_.lock_steps);
-  const bool relapsed =
-      was_released_[unit] != 0 && history.sampled_steps(unit) - release_mark_[unit] <= lock_steps;
+  const bool relapsed = was_released_[unit] != 0 && history.sampled_steps(unit) - release_mark_[unit] <= lock_steps;
   if (!relapsed) return lock_steps;
   const std::uint64_t doubled = 2 * std::uint64_t{last_lock_[unit]};
   const auto longest = static_cast<std::uint64_t>(options_.max_lock_steps);
@@ -200,9 +199,8 @@ std::vector<UnitIndex> Budget::finish_restore(const History& history, std::uint6
   decisions_ = decisions;
 
   std::vector<Recovery> order = recoveries_;
-  std::sort(order.begin(), order.end(), [](const Recovery& a, const Recovery& b) {
-    return a.left != b.left ? a.left < b.left : a.unit > b.unit;
-  });
+  std::sort(order.begin(), order.end(),
+            [](const Recovery& a, const Recovery& b) { return a.left != b.left ? a.left < b.left : a.unit > b.unit; });
   std::vector<UnitIndex> dropped;
   std::size_t count = order.size();
   // A forced unit is in no budget: it leaves first, so that it takes no one's place.

@@ -107,14 +107,13 @@ const Alarm& Controller::observe(const Observation& observation) {
     reject(observation.step, number(count) + " norms, got " + number(observation.norms.size()));
   }
   if (!observation.sampled.empty() && observation.sampled.size() != count) {
-    reject(observation.step, "a mask of " + number(count) + " units or none, got " +
-                                 number(observation.sampled.size()));
+    reject(observation.step,
+           "a mask of " + number(count) + " units or none, got " + number(observation.sampled.size()));
   }
   const History::Findings& findings = impl_->history.observe(observation);
   if (findings.negative_unit < count) {
-    reject(observation.step, "norms that are not negative, got " +
-                                 number(observation.norms[findings.negative_unit]) + " for unit `" +
-                                 impl_->units[findings.negative_unit].name + "`");
+    reject(observation.step, "norms that are not negative, got " + number(observation.norms[findings.negative_unit]) +
+                                 " for unit `" + impl_->units[findings.negative_unit].name + "`");
   }
   impl_->pending = &findings;
   return impl_->raise_alarm(observation.step, findings);

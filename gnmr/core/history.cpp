@@ -20,6 +20,9 @@ constexpr std::size_t kColumnStaggerLines = 7;
 // From about here on the columns no longer fit a large cache, and reading a ratio back costs more than dividing again.
 constexpr std::size_t kFarUnits = std::size_t{1} << 18;
 
+// Units without a sample lie far apart; this many ahead their memory is asked for.
+constexpr std::size_t kPrefetchUnits = 8;
+
 // Blocks are looked at this seldom for whether their means have settled.
 constexpr std::uint32_t kSettleEvery = 32;
 
@@ -67,7 +70,8 @@ History::History(std::size_t units, const Options& options, const SignalKernels*
       units_(units),
       padded_(padded_size(units)),
       slots_(static_cast<std::size_t>(options.window) + 1),
-      // A first ratio and inverse are 1, and the oldest kept stands for all that are missing: a ring full of 1 is empty.
+      // A first ratio and inverse are 1, and the oldest kept stands for all that are missing: a ring full of 1 is
+      // empty.
       kept_(padded_ * slots_ * 2, 1.0),
       absences_(padded_, Absences{}),
       noise_weights_(options.noise_beta),
@@ -102,8 +106,7 @@ SignalColumns History::columns() {
       .units = units_,
       .far = units_ >= kFarUnits,
       .memory = {now.mean_sum.data(), now.mean_weight.data(), now.rise_change_sum.data(), now.fall_change_sum.data()},
-      .next = {next.mean_sum.data(), next.mean_weight.data(), next.rise_change_sum.data(),
-               next.fall_change_sum.data()},
+      .next = {next.mean_sum.data(), next.mean_weight.data(), next.rise_change_sum.data(), next.fall_change_sum.data()},
       .kept = kept_.data(),
       .slots = slots_,
       .new_slot = new_slot_,
@@ -173,8 +176,8 @@ void History::run_passes(const Observation& observation, SignalColumns& columns,
   kernels_->ratios_f64(columns, rest, totals);
   if (totals.negative_unit != kNoUnit) return;
   if (totals.centre_count > 0) {
-    totals.centre = static_cast<double>(totals.centre_sum) /
-                    static_cast<double>((std::uint64_t{1} << 20) * totals.centre_count);
+    totals.centre =
+        static_cast<double>(totals.centre_sum) / static_cast<double>((std::uint64_t{1} << 20) * totals.centre_count);
   }
   (is_float ? kernels_->changes_f32 : kernels_->changes_f64)(columns, blocks, totals);
   kernels_->changes_f64(columns, rest, totals);
@@ -229,6 +232,7 @@ void History::commit() {
   assert(observed_ && !committed_);
   turn_kept();
   for (std::size_t i = 0; i < unsampled_count_; ++i) {
+    if (i + kPrefetchUnits < unsampled_count_) __builtin_prefetch(&absences_[unsampled_[i + kPrefetchUnits]], 1);
     Absences& absences = absences_[unsampled_[i]];
     ++absences.uncounted;
     ++absences.unlearned;
@@ -252,6 +256,12 @@ void History::commit() {
   committed_ = true;
 }
 
+void History::prefetch_kept(UnitIndex unit) const {
+  // Longer rings go on by themselves: the machine foresees a walk through neighbouring lines.
+  const std::size_t lines = std::min<std::size_t>(slots_, 8);
+  for (std::size_t slot = 0; slot < lines; ++slot) __builtin_prefetch(kept_at(unit, slot));
+}
+
 void History::turn_back(UnitIndex unit) {
   std::size_t to = new_slot_;
   for (std::size_t moves = slots_ - 1; moves > 0; --moves) {
@@ -264,7 +274,10 @@ void History::turn_back(UnitIndex unit) {
 void History::turn_kept() {
   if (not_kept_count_ <= units_ / 2) {
     // The ring turns; a unit that does not take part moves its values on with it.
-    for (std::size_t i = 0; i < unsampled_count_; ++i) turn_back(unsampled_[i]);
+    for (std::size_t i = 0; i < unsampled_count_; ++i) {
+      if (i + kPrefetchUnits < unsampled_count_) prefetch_kept(unsampled_[i + kPrefetchUnits]);
+      turn_back(unsampled_[i]);
+    }
     for (std::size_t i = 0; i < exception_count_; ++i) {
       if ((status_[exceptions_[i]] & status::kNotKept) != 0) turn_back(exceptions_[i]);
     }

@@ -31,8 +31,8 @@ class History {
 
   /// What an observation found.
   struct Findings {
-    std::span<const UnitIndex> risks;      // ascending
-    std::span<const RiskRecord> records;   // one a risk
+    std::span<const UnitIndex> risks;     // ascending
+    std::span<const RiskRecord> records;  // one a risk
     std::uint32_t sampled = 0;
     std::uint32_t finite = 0;
     std::uint32_t finite_risks = 0;
@@ -91,6 +91,7 @@ class History {
   bool is_settled_block(std::size_t block) const;
   void turn_kept();
   void turn_back(UnitIndex unit);
+  void prefetch_kept(UnitIndex unit) const;
   void forget_excess_counts();
   double noise_complement_before(UnitIndex unit) const;
 

@@ -39,9 +39,13 @@ bool OptionRange::contains(double value) const {
 const std::array<OptionSpec, kOptionCount>& option_specs() {
   using namespace option_ranges;
   static constexpr std::array<OptionSpec, kOptionCount> kSpecs{{
-#define GNMR_SPEC(type, name, default_value, paper_value, range, help)                              \
-  OptionSpec{#name, default_value, paper_value, range, help,                                        \
-             [](const Options& options) -> double { return static_cast<double>(options.name); },    \
+#define GNMR_SPEC(type, name, default_value, paper_value, range, help)                           \
+  OptionSpec{#name,                                                                              \
+             default_value,                                                                      \
+             paper_value,                                                                        \
+             range,                                                                              \
+             help,                                                                               \
+             [](const Options& options) -> double { return static_cast<double>(options.name); }, \
              [](Options& options, double value) { options.name = static_cast<type>(value); }},
       GNMR_OPTIONS(GNMR_SPEC)
 #undef GNMR_SPEC

@@ -26,10 +26,10 @@ struct OptionRange {
   double high = std::numeric_limits<double>::infinity();
   bool low_open = false;
   bool high_open = false;
-  bool or_zero = false;           // 0 is allowed besides the interval
-  bool whole = false;             // whole numbers only
-  bool whole_from_one = false;    // whole numbers only from 1 on (`max_o`: a fraction, or a count)
-  const char* text = "";          // the range in words, for messages and docs
+  bool or_zero = false;         // 0 is allowed besides the interval
+  bool whole = false;           // whole numbers only
+  bool whole_from_one = false;  // whole numbers only from 1 on (`max_o`: a fraction, or a count)
+  const char* text = "";        // the range in words, for messages and docs
 
   /// Whether `value` lies in the range; NaN and infinities never do.
   bool contains(double value) const;
@@ -48,8 +48,8 @@ inline constexpr OptionRange kZeroOrAboveOne{.low = 1, .low_open = true, .or_zer
 inline constexpr OptionRange kWholeFromOne{.low = 1, .high = kMaxWhole, .whole = true, .text = "integer >= 1"};
 inline constexpr OptionRange kWholeFromZero{.low = 0, .high = kMaxWhole, .whole = true, .text = "integer >= 0"};
 inline constexpr OptionRange kShare{.low = 0, .high = 1, .low_open = true, .text = "(0, 1]"};
-inline constexpr OptionRange kBudget{.low = 0, .high = kMaxWhole, .whole_from_one = true,
-                                     .text = "0, a fraction in (0, 1), or a whole number"};
+inline constexpr OptionRange kBudget{
+    .low = 0, .high = kMaxWhole, .whole_from_one = true, .text = "0, a fraction in (0, 1), or a whole number"};
 inline constexpr OptionRange kLag{.low = 0, .high = 1, .whole = true, .text = "0 or 1, below lock_steps"};
 }  // namespace option_ranges
 

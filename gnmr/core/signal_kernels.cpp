@@ -70,13 +70,12 @@ std::uint8_t status_with_norm(const SignalColumns& columns, std::size_t unit, do
   const double* const oldest = columns.kept_at(unit, columns.oldest_slot);
   const unit_math::Memory<double> memory{columns.memory.mean_sum[unit], columns.memory.mean_weight[unit],
                                          columns.memory.rise_change_sum[unit], columns.memory.fall_change_sum[unit]};
-  const unit_math::Outcome outcome = unit_math::outcome_of(
-      columns.rules, memory, {oldest[0], oldest[kBlockUnits]},
-      {.norm = norm,
-       .samples = samples,
-       .noise_complement = noise_complement(columns, unit),
-       .ratio = ratio_of_unit(columns, unit, norm)},
-      totals.centre);
+  const unit_math::Outcome outcome = unit_math::outcome_of(columns.rules, memory, {oldest[0], oldest[kBlockUnits]},
+                                                           {.norm = norm,
+                                                            .samples = samples,
+                                                            .noise_complement = noise_complement(columns, unit),
+                                                            .ratio = ratio_of_unit(columns, unit, norm)},
+                                                           totals.centre);
   new_kept[0] = outcome.ratio;
   new_kept[kBlockUnits] = outcome.inverse;
   columns.next.mean_sum[unit] = outcome.next.mean_sum;

@@ -21,13 +21,13 @@ inline constexpr std::size_t kBlockUnits = 4;
 
 /// What an exception did in the observed step; 0: plainly usual.
 namespace status {
-inline constexpr std::uint8_t kNoSample = 1;     // not sampled, in the sense of a decision
-inline constexpr std::uint8_t kNotCounted = 2;   // no finite norm that is not 0: memory unchanged
-inline constexpr std::uint8_t kNotLearned = 4;   // the usual change did not take it
-inline constexpr std::uint8_t kNotKept = 8;      // ratio and inverse did not join the kept ones
-inline constexpr std::uint8_t kFirst = 16;       // k was 0
-inline constexpr std::uint8_t kZero = 32;        // the gradient is gone
-inline constexpr std::uint8_t kRiskShift = 6;    // RiskKind in the two highest bits
+inline constexpr std::uint8_t kNoSample = 1;    // not sampled, in the sense of a decision
+inline constexpr std::uint8_t kNotCounted = 2;  // no finite norm that is not 0: memory unchanged
+inline constexpr std::uint8_t kNotLearned = 4;  // the usual change did not take it
+inline constexpr std::uint8_t kNotKept = 8;     // ratio and inverse did not join the kept ones
+inline constexpr std::uint8_t kFirst = 16;      // k was 0
+inline constexpr std::uint8_t kZero = 32;       // the gradient is gone
+inline constexpr std::uint8_t kRiskShift = 6;   // RiskKind in the two highest bits
 inline constexpr std::uint8_t kUnchanged = kNotCounted | kNotLearned | kNotKept;
 inline constexpr std::uint8_t kAbsent = kNoSample | kUnchanged;
 }  // namespace status

@@ -80,7 +80,7 @@ void ratio_pass(const SignalColumns& columns, const SignalRange& range, SignalTo
   const double* const mean_weights = columns.memory.mean_weight;
   const std::size_t slots = columns.slots;
   Reals centre_sum{};  // whole numbers below 2^53: exact
-  std::size_t plain_count = 0;
+  Mask plain_count{};
 
   for (; at.unit < range.last; advance(at, slots, kMasked)) {
     const Stage stage = stages[at.unit / kBlockUnits];
@@ -96,34 +96,57 @@ void ratio_pass(const SignalColumns& columns, const SignalRange& range, SignalTo
       const Reals ratio = load_norms(at.norms + lane) / mean;
       if constexpr (!kFar) store(at.new_kept + lane, ratio);
 
-      Mask plain = (ratio >= rules.plain_low) & (ratio <= rules.plain_high);
-      if constexpr (kMasked) plain &= sampled;
-      const unsigned odd = bits_of(sampled) & ~bits_of(plain);
-      if (odd != 0) [[unlikely]] ratios_one_by_one(columns, at, lane, odd, totals);
+      const Mask usual = (ratio >= rules.plain_low) & (ratio <= rules.plain_high);
+      const unsigned odd = bits_of(kMasked ? sampled & ~usual : ~usual);
+      if (odd != 0) [[unlikely]]
+        ratios_one_by_one(columns, at, lane, odd, totals);
       Reals share = whole_part(unit_math::centre_share(ratio));
       // Lanes that are not plain hold anything; where all are there is nothing to clear.
       if (kMasked || odd != 0) {
+        const Mask plain = usual & sampled;
         share = plain ? share : Reals{};
-        plain_count += static_cast<std::size_t>(__builtin_popcount(bits_of(plain)));
+        plain_count -= plain;  // a lane's mask is -1
       } else {
-        plain_count += kLanes;
+        plain_count += 1;
       }
       centre_sum += share;
     }
   }
-  totals.centre_count += plain_count;
-  for (std::size_t lane = 0; lane < kLanes; ++lane) totals.centre_sum += static_cast<std::uint64_t>(centre_sum[lane]);
+  for (std::size_t lane = 0; lane < kLanes; ++lane) {
+    totals.centre_sum += static_cast<std::uint64_t>(centre_sum[lane]);
+    totals.centre_count += static_cast<std::uint64_t>(plain_count[lane]);
+  }
 }
+
+/// Which lanes a set of bits names, and the status bytes of lanes without a sample, by the bits.
+struct AbsentLanes {
+  std::uint32_t lanes[1U << kLanes][kLanes];
+  std::uint8_t status[1U << kLanes][kLanes];
+};
+
+constexpr AbsentLanes make_absent_lanes() {
+  AbsentLanes table{};
+  for (unsigned bits = 0; bits < 1U << kLanes; ++bits) {
+    std::size_t count = 0;
+    for (std::uint32_t lane = 0; lane < kLanes; ++lane) {
+      if (((bits >> lane) & 1U) == 0) continue;
+      table.lanes[bits][count++] = lane;
+      table.status[bits][lane] = status::kAbsent;
+    }
+  }
+  return table;
+}
+
+constexpr AbsentLanes kAbsentLanes = make_absent_lanes();
 
 /// Writes units without a sample into the list, without a branch: the list has room for a few more.
 GNMR_UNIT_MATH void list_unsampled(const SignalColumns& columns, std::size_t unit, unsigned absent,
                                    std::size_t& count) {
-  for (std::size_t lane = 0; lane < kLanes; ++lane) {
-    const unsigned bit = (absent >> lane) & 1u;
-    columns.unsampled[count] = static_cast<std::uint32_t>(unit + lane);
-    columns.status[unit + lane] = static_cast<std::uint8_t>(bit * status::kAbsent);
-    count += bit;
+  for (std::size_t i = 0; i < kLanes; ++i) {
+    columns.unsampled[count + i] = static_cast<std::uint32_t>(unit) + kAbsentLanes.lanes[absent][i];
   }
+  __builtin_memcpy(columns.status + unit, kAbsentLanes.status[absent], kLanes);
+  count += static_cast<std::size_t>(__builtin_popcount(absent));
 }
 
 template <bool kFar, bool kMasked, class Norm>
@@ -149,7 +172,8 @@ void change_pass(const SignalColumns& columns, const SignalRange& range, SignalT
       const Reals rise_sum = load(memory.rise_change_sum + unit);
       const Reals fall_sum = load(memory.fall_change_sum + unit);
       const Reals norm = load_norms(at.norms + lane);
-      const Reals ratio = kFar ? norm / mean_lanes(stage, mean_sum, memory.mean_weight + unit) : load(at.new_kept + lane);
+      const Reals ratio =
+          kFar ? norm / mean_lanes(stage, mean_sum, memory.mean_weight + unit) : load(at.new_kept + lane);
       const Reals inverse = unit_math::min_of(centre / ratio, unit_math::splat<Reals>(unit_math::kRatioCap));
       const Reals change = unit_math::abs_of(ratio - load(at.oldest + lane));
       Reals fall_change{};
@@ -157,7 +181,8 @@ void change_pass(const SignalColumns& columns, const SignalRange& range, SignalT
       Mask plain = unit_math::plainly_usual(rules, rise_sum * noise_reciprocal, fall_sum * noise_reciprocal, ratio,
                                             change, fall_change);
       if constexpr (kMasked) plain &= sampled;
-      if (stage == Stage::fresh) [[unlikely]] plain = Mask{};
+      if (stage == Stage::fresh) [[unlikely]]
+        plain = Mask{};
       const unsigned plain_bits = bits_of(plain);
 
       Reals next_mean = unit_math::decayed(rules.beta, rules.one_minus_beta, mean_sum, norm);
@@ -177,9 +202,12 @@ void change_pass(const SignalColumns& columns, const SignalRange& range, SignalT
         const Reals weight = load(memory.mean_weight + unit);
         store(next.mean_weight + unit, plain ? unit_math::next_weight(rules.beta, weight) : weight);
       }
-      const unsigned sampled_bits = bits_of(sampled);
-      if constexpr (kMasked) list_unsampled(columns, unit, kAllLaneBits & ~sampled_bits, unsampled);
-      const unsigned odd = sampled_bits & ~plain_bits;
+      unsigned odd = kAllLaneBits & ~plain_bits;
+      if constexpr (kMasked) {
+        const unsigned absent = kAllLaneBits & ~bits_of(sampled);
+        list_unsampled(columns, unit, absent, unsampled);
+        odd &= ~absent;
+      }
       if (odd != 0) [[unlikely]] {
         totals.unsampled = unsampled;
         changes_one_by_one(columns, at, lane, odd, totals);

@@ -17,11 +17,11 @@ namespace gnmr {
 /// The memory of one unit.
 struct UnitState {
   std::string name;
-  std::uint32_t samples = 0;   // k
-  std::uint32_t changes = 0;   // how often q and f have learned
-  double mean_sum = 0;         // m
-  double rise_change_sum = 0;  // q
-  double fall_change_sum = 0;  // f
+  std::uint32_t samples = 0;     // k
+  std::uint32_t changes = 0;     // how often q and f have learned
+  double mean_sum = 0;           // m
+  double rise_change_sum = 0;    // q
+  double fall_change_sum = 0;    // f
   std::vector<double> ratios;    // kept ones, oldest first; shorter than the window: the oldest counts for the rest
   std::vector<double> inverses;  // as many
 
@@ -55,11 +55,11 @@ void check_state(const ControllerState& state);
 
 /// What loading a state did besides taking over histories.
 struct RestoreReport {
-  std::vector<std::string> unknown_units;    // in the state, not in this controller: dropped
-  std::vector<std::string> new_units;        // in this controller, not in the state: they start afresh
-  std::vector<std::string> released_units;   // recoveries that no longer fit
-  bool beta_changed = false;                 // means start afresh
-  bool noise_beta_changed = false;           // usual changes start afresh
+  std::vector<std::string> unknown_units;   // in the state, not in this controller: dropped
+  std::vector<std::string> new_units;       // in this controller, not in the state: they start afresh
+  std::vector<std::string> released_units;  // recoveries that no longer fit
+  bool beta_changed = false;                // means start afresh
+  bool noise_beta_changed = false;          // usual changes start afresh
   bool window_changed = false;
 
   /// Whether the state was taken over without any change.

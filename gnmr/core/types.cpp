@@ -5,10 +5,14 @@ namespace gnmr {
 
 const char* to_string(RiskKind kind) {
   switch (kind) {
-    case RiskKind::none: return "none";
-    case RiskKind::non_finite: return "non-finite";
-    case RiskKind::rise: return "rise";
-    case RiskKind::fall: return "fall";
+    case RiskKind::none:
+      return "none";
+    case RiskKind::non_finite:
+      return "non-finite";
+    case RiskKind::rise:
+      return "rise";
+    case RiskKind::fall:
+      return "fall";
   }
   return "none";
 }

@@ -35,9 +35,9 @@ class NormSpan {
 
   /// Any contiguous range of float or double: a vector, an array, a span.
   template <std::ranges::contiguous_range Range>
-    requires std::same_as<std::ranges::range_value_t<Range>, double> ||
-             std::same_as<std::ranges::range_value_t<Range>, float>
-  NormSpan(const Range& range) : NormSpan(std::span<const std::ranges::range_value_t<Range>>(range)) {}
+  requires std::same_as < std::ranges::range_value_t<Range>,
+  double > || std::same_as<std::ranges::range_value_t<Range>, float> NormSpan(const Range& range)
+      : NormSpan(std::span<const std::ranges::range_value_t<Range>>(range)) {}
 
   std::size_t size() const { return size_; }
   bool is_float() const { return is_float_; }
@@ -82,10 +82,10 @@ struct Signals {
 /// What `observe` found, over all units.
 struct Alarm {
   std::int64_t step = 0;
-  std::uint32_t sampled = 0;  // units with a sample
-  std::uint32_t finite = 0;   // of these, with a finite norm
-  double centre = 1;          // mean ratio of the step, each capped at 2
-  bool common = false;        // the cause is common to the units: nothing will be admitted
+  std::uint32_t sampled = 0;              // units with a sample
+  std::uint32_t finite = 0;               // of these, with a finite norm
+  double centre = 1;                      // mean ratio of the step, each capped at 2
+  bool common = false;                    // the cause is common to the units: nothing will be admitted
   std::span<const UnitIndex> risks = {};  // units at risk, ascending; valid until the next `observe`
 
   /// Whether any unit is at risk.
@@ -99,8 +99,8 @@ struct Decision {
   std::span<const UnitIndex> recovered = {};  // in recovery in the next step (with lag 1: the one after it)
   std::span<const UnitIndex> admitted = {};
   std::span<const UnitIndex> denied = {};
-  std::span<const UnitIndex> futile = {};     // released, and still as bad as before
-  std::span<const UnitIndex> released = {};   // the futile ones included
+  std::span<const UnitIndex> futile = {};    // released, and still as bad as before
+  std::span<const UnitIndex> released = {};  // the futile ones included
   std::int64_t recovered_cost = 0;
 };
 

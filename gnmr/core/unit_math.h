@@ -174,8 +174,8 @@ GNMR_UNIT_MATH auto plainly_usual(const Rules& rules, Real noise, Real fall_nois
                                   Real fall_change) {
   const Real delta_limit = max_of(splat<Real>(rules.delta_tau), rules.noise_factor * noise);
   const Real fall_limit = max_of(splat<Real>(rules.fall_tau), rules.noise_factor * fall_noise);
-  return (ratio >= splat<Real>(rules.plain_low)) & (ratio <= splat<Real>(rules.plain_high)) &
-         (change <= delta_limit) & (fall_change <= fall_limit);
+  return (ratio >= splat<Real>(rules.plain_low)) & (ratio <= splat<Real>(rules.plain_high)) & (change <= delta_limit) &
+         (fall_change <= fall_limit);
 }
 
 /// The severity of a gradient that is gone: a norm of 0 after warm-up.
@@ -217,13 +217,12 @@ GNMR_UNIT_MATH Outcome outcome_of(const Rules& rules, const Memory<double>& memo
 
     const double change = abs_of(out.ratio - oldest.ratio);
     const double fall_change = rules.fall_on ? abs_of(out.inverse - oldest.inverse) : 0.0;
-    out.learned = !warm || (out.severity <= 1.0 && change <= limits.delta &&
-                            (!rules.fall_on || fall_change <= limits.fall));
+    out.learned =
+        !warm || (out.severity <= 1.0 && change <= limits.delta && (!rules.fall_on || fall_change <= limits.fall));
     if (out.learned) {
       const double taken = warm ? change : min_of(change, rules.delta_tau);
       const double fall_taken = warm ? fall_change : min_of(fall_change, rules.fall_tau);
-      out.next.rise_change_sum =
-          decayed(rules.noise_beta, rules.one_minus_noise_beta, memory.rise_change_sum, taken);
+      out.next.rise_change_sum = decayed(rules.noise_beta, rules.one_minus_noise_beta, memory.rise_change_sum, taken);
       out.next.fall_change_sum =
           decayed(rules.noise_beta, rules.one_minus_noise_beta, memory.fall_change_sum, fall_taken);
     }

@@ -142,7 +142,8 @@ RecordFile open_record_file(const std::string& path, ExistingFile existing, cons
   if (existing == ExistingFile::refuse) throw Error(path + ": it is there already");
   const auto size = static_cast<std::uint64_t>(status.st_size);
   const std::uint64_t kept = existing == ExistingFile::resume ? whole_size(opened.file, size, shape, path) : 0;
-  if (kept != size && ::ftruncate(opened.file.get(), static_cast<off_t>(kept)) != 0) throw_errno(path, "cannot cut its end");
+  if (kept != size && ::ftruncate(opened.file.get(), static_cast<off_t>(kept)) != 0)
+    throw_errno(path, "cannot cut its end");
   opened.had_records = kept > 0;
   return opened;
 }

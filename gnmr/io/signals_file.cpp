@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "gnmr/core/error.h"
-#include "gnmr/io/text_error.h"
 #include "gnmr/io/little_endian.h"
+#include "gnmr/io/text_error.h"
 #include "gnmr/io/whole_file.h"
 
 namespace gnmr::io {

@@ -16,8 +16,8 @@
 #include <optional>
 
 #include "gnmr/core/error.h"
-#include "gnmr/io/text_error.h"
 #include "gnmr/io/file_descriptor.h"
+#include "gnmr/io/text_error.h"
 
 namespace gnmr::io {
 namespace {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // How well the controller's decisions meet faults that are known: recall, precision and delay.
 //
-// A fault is an unbroken run of faulty steps of one unit. It is found when the unit is admitted, or already in recovery,
-// from its first step to one step after its last. Precision is the share of admissions that fall into a fault so
-// widened. Delay is the step of admission minus the first step, over faults that an admission found.
+// A fault is an unbroken run of faulty steps of one unit. It is found when the unit is admitted, or already in
+// recovery, from its first step to one step after its last. Precision is the share of admissions that fall into a fault
+// so widened. Delay is the step of admission minus the first step, over faults that an admission found.
 //
 // Goals: a stream of any length; one pass. Non-goals: reading files.
 #pragma once

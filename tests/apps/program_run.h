@@ -53,8 +53,8 @@ class Scratch {
 /// `gnmr` and `arguments`, as a shell reads them; `before` comes in front, such as `cat FILE |`.
 inline ProgramRun run_gnmr(const std::string& arguments, const std::string& before = "") {
   const Scratch scratch;
-  const std::string command = before + " " GNMR_PROGRAM " " + arguments + " >" + scratch.path("out") + " 2>" +
-                              scratch.path("err") + " ";
+  const std::string command =
+      before + " " GNMR_PROGRAM " " + arguments + " >" + scratch.path("out") + " 2>" + scratch.path("err") + " ";
   const int status = std::system(command.c_str());
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(scratch.path("out")), read_file(scratch.path("err"))};
 }

@@ -5,11 +5,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <vector>
-
-#include <nlohmann/json.hpp>
 
 #include "apps/program_run.h"
 
@@ -93,8 +92,7 @@ TEST(Replay, SummaryAgreesWithTheDecisions) {
 TEST(Replay, JournalHoldsWhatTheDecisionsSay) {
   const Scratch scratch;
   const std::string journal = scratch.path("journal.jsonl");
-  const ProgramRun run =
-      run_gnmr("replay " + golden("random_default.csv") + " --decisions - --journal " + journal);
+  const ProgramRun run = run_gnmr("replay " + golden("random_default.csv") + " --decisions - --journal " + journal);
   ASSERT_EQ(run.status, 0) << run.err;
   std::size_t admitted = 0, journaled = 0, steps = 0;
   for (const json& decision : lines_of(run.out)) admitted += decision["admitted"].size();
@@ -188,8 +186,8 @@ TEST(Replay, GoesOnFromASavedState) {
 
 TEST(Replay, TruthAddsRecallPrecisionAndDelay) {
   const std::string run = std::string(GNMR_EXAMPLES_DIR) + "/fault_run/";
-  const json summary = json::parse(
-      run_gnmr("replay " + run + "norms.csv --truth " + run + "truth.csv --max-o 3 --json").out);
+  const json summary =
+      json::parse(run_gnmr("replay " + run + "norms.csv --truth " + run + "truth.csv --max-o 3 --json").out);
   EXPECT_EQ(summary["faults"], 11);
   EXPECT_EQ(summary["faults_found"], 11);
   EXPECT_EQ(summary["common_steps"], 2);
@@ -218,8 +216,9 @@ TEST(Replay, LiveDrawsTheFinalPictureWhereThereIsNoTerminal) {
 }
 
 TEST(Replay, AReaderThatGoesAwayIsNoCrash) {
-  const int status = std::system("bash -c '" GNMR_PROGRAM " replay -q " GNMR_GOLDEN_DIR
-                                 "/long_run.csv --decisions - 2>/dev/null | head -n 1 >/dev/null; exit ${PIPESTATUS[0]}'");
+  const int status =
+      std::system("bash -c '" GNMR_PROGRAM " replay -q " GNMR_GOLDEN_DIR
+                  "/long_run.csv --decisions - 2>/dev/null | head -n 1 >/dev/null; exit ${PIPESTATUS[0]}'");
   EXPECT_TRUE(WIFEXITED(status));
   EXPECT_TRUE(WEXITSTATUS(status) == 4 || WEXITSTATUS(status) == 0) << WEXITSTATUS(status);
 }
@@ -238,15 +237,13 @@ TEST_F(RealLogs, LlmCRunsAreReadAsWhatTheyAre) {
   const ProgramRun main_log = run_gnmr("replay " + traces_ + "llmc_gpt2_124M/karpathy_main.log --json");
   ASSERT_EQ(main_log.status, 0) << main_log.err;
   EXPECT_GT(json::parse(main_log.out)["steps"].get<int>(), 1000);
-  const ProgramRun nan_log =
-      run_gnmr("replay " + traces_ + "llmc_gpt2_124M/hector_gpt2_train.11679031.log.gz --json");
+  const ProgramRun nan_log = run_gnmr("replay " + traces_ + "llmc_gpt2_124M/hector_gpt2_train.11679031.log.gz --json");
   ASSERT_EQ(nan_log.status, 0) << nan_log.err;
   EXPECT_GT(json::parse(nan_log.out)["non_finite"].get<int>(), 1000);
 }
 
 TEST_F(RealLogs, ALogWithoutNormsSaysSo) {
-  const ProgramRun run =
-      run_gnmr("replay " + traces_ + "te_fp8_stats/llama3_nvdlfw_inspect_statistics_logs.log");
+  const ProgramRun run = run_gnmr("replay " + traces_ + "te_fp8_stats/llama3_nvdlfw_inspect_statistics_logs.log");
   EXPECT_EQ(run.status, 3);
   EXPECT_NE(run.err.find("no gradient norm"), std::string::npos) << run.err;
 }

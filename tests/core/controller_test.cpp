@@ -80,10 +80,10 @@ std::int64_t waits(std::int64_t wait) { return wait > 0 ? wait - 1 : 0; }
         unit.ratios != padded_front(expected.ratios(i), window) ||
         unit.inverses != padded_front(expected.inverses(i), window) || unit.steps_left != expected.steps_left(i) ||
         unit.wait_steps != waits(expected.wait(i)) || unit.zero_muted != expected.zeros_ignored(i)) {
-      return ::testing::AssertionFailure() << "history of unit " << i << ": samples " << unit.samples << " for "
-                                           << expected.k(i) << ", mean sum " << unit.mean_sum << " for "
-                                           << expected.m(i) << ", wait " << unit.wait_steps << " for "
-                                           << expected.wait(i);
+      return ::testing::AssertionFailure()
+             << "history of unit " << i << ": samples " << unit.samples << " for " << expected.k(i) << ", mean sum "
+             << unit.mean_sum << " for " << expected.m(i) << ", wait " << unit.wait_steps << " for "
+             << expected.wait(i);
     }
   }
   return ::testing::AssertionSuccess();
@@ -115,10 +115,10 @@ std::size_t compare(std::uint64_t seed, std::size_t units_count, int steps) {
       controller.withdraw();
     }
     const Decision& ours = controller.step({.step = step, .norms = arrays.norms, .sampled = arrays.sampled});
-    const bool same_decision =
-        ours.common == theirs.common && to_sizes(ours.admitted) == theirs.admitted &&
-        to_sizes(ours.denied) == theirs.denied && to_sizes(ours.futile) == theirs.futile &&
-        to_sizes(ours.released) == theirs.released && to_sizes(ours.recovered) == theirs.recovered;
+    const bool same_decision = ours.common == theirs.common && to_sizes(ours.admitted) == theirs.admitted &&
+                               to_sizes(ours.denied) == theirs.denied && to_sizes(ours.futile) == theirs.futile &&
+                               to_sizes(ours.released) == theirs.released &&
+                               to_sizes(ours.recovered) == theirs.recovered;
     const ::testing::AssertionResult signals = same_signals(controller, theirs);
     const bool look_inside = step % 97 == 0 || step + 1 == steps;
     const ::testing::AssertionResult histories =

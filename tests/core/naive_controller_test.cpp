@@ -154,7 +154,7 @@ std::vector<Unit> to_units(const std::vector<std::string>& header, const std::fi
     const json file = json::parse(read_text(units_path));
     for (const json& entry : file.at("units")) {
       for (Unit& unit : units) {
-        if (unit.name == entry.at("name")) {
+        if (unit.name == entry.at("name").get<std::string>()) {
           unit.cost = entry.value("cost", std::int64_t{1});
           unit.group = entry.value("group", "");
         }

@@ -89,8 +89,8 @@ TEST(Predecessors, BudgetLockAndWaitAreNotMixedUp) {
   }
   ASSERT_FALSE(futile_at.empty());
   ASSERT_FALSE(readmitted_at.empty());
-  EXPECT_EQ(futile_at[0], 43);                      // the lock: three steps after step 40
-  EXPECT_EQ(readmitted_at[0], futile_at[0] + 5);    // the wait
+  EXPECT_EQ(futile_at[0], 43);                    // the lock: three steps after step 40
+  EXPECT_EQ(readmitted_at[0], futile_at[0] + 5);  // the wait
 }
 
 // Seen: sizes that do not match read beyond an array.

@@ -32,9 +32,7 @@ class Random {
   double uniform(double low, double high) { return low + (high - low) * uniform(); }
   std::size_t below(std::size_t count) { return static_cast<std::size_t>(next() % count); }
   bool chance(double probability) { return uniform() < probability; }
-  double normal() {
-    return std::sqrt(-2 * std::log(1 - uniform())) * std::cos(2 * std::numbers::pi * uniform());
-  }
+  double normal() { return std::sqrt(-2 * std::log(1 - uniform())) * std::cos(2 * std::numbers::pi * uniform()); }
   template <class T>
   T pick(std::initializer_list<T> values) {
     return values.begin()[below(values.size())];

@@ -76,8 +76,9 @@ class StateChange : public ::testing::Test {
     return options;
   }
 
-  const std::vector<Unit> units_{{.name = "a"}, {.name = "b", .cost = 5}, {.name = "c"},
-                                 {.name = "d", .group = "g"}, {.name = "e", .group = "g"}, {.name = "f"}};
+  const std::vector<Unit> units_{
+      {.name = "a"}, {.name = "b", .cost = 5}, {.name = "c"}, {.name = "d", .group = "g"}, {.name = "e", .group = "g"},
+      {.name = "f"}};
   const Options options_ = make_options();
   Controller controller_;
 };

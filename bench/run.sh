@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Runs the benchmarks that `make bench` has built; docs/benchmarks.md says how to read them.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+for name in controller replay; do
+  "build/bin/gnmr_${name}_bench" --benchmark_counters_tabular=true "$@"
+done
