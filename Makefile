@@ -8,7 +8,6 @@
 #   make format  clang-format on our own files; make lint: clang-tidy
 SHELL := /bin/bash
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
-DATA ?= $(firstword $(wildcard $(GNMR_DATA_DIR)) $(GNMR_DATA_DIR))
 CONFIGURE = cmake --preset
 OURS = $(shell git ls-files '*.cpp' '*.h' '*.c')
 

@@ -73,8 +73,7 @@ void replay(const std::string& text) {
   gnmr::Controller controller(units);
   gnmr::io::TraceRow row;
   while (reader->next(row)) {
-    const gnmr::Decision* decision =
-        &controller.step({.step = row.step, .norms = row.norms, .sampled = row.sampled});
+    const gnmr::Decision* decision = &controller.step({.step = row.step, .norms = row.norms, .sampled = row.sampled});
     benchmark::DoNotOptimize(decision);
   }
 }
@@ -100,7 +99,13 @@ void csv_replay(benchmark::State& bench) {
   bench.counters["ratio"] = median(replayed) / median(counted);
 }
 
-BENCHMARK(csv_replay)->ArgName("digits")->Arg(17)->Arg(5)->Iterations(9)->UseManualTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(csv_replay)
+    ->ArgName("digits")
+    ->Arg(17)
+    ->Arg(5)
+    ->Iterations(9)
+    ->UseManualTime()
+    ->Unit(benchmark::kMillisecond);
 
 }  // namespace
 

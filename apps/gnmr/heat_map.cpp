@@ -7,12 +7,14 @@
 #include <array>
 #include <cmath>
 
+#include "gnmr/messages.h"
+
 namespace gnmr::app {
 namespace {
 
 constexpr std::size_t kLabelColumns = 22;
 constexpr std::size_t kBudgetRows = 4;
-constexpr std::size_t kLegendRows = 1;
+constexpr std::size_t kLegendRows = 2;
 constexpr std::size_t kFrameRows = 2;  // budget line and axis
 
 // 256-colour codes from a collapse (blue) over the usual (dark grey) to a rise (red).
@@ -41,9 +43,10 @@ HeatMap::HeatMap(const Controller& controller, const HeatMapStyle& style)
     : style_(style),
       units_(controller.units().size()),
       rows_(std::min(units_, std::max<std::size_t>(style.unit_rows, 1))),
-      capacity_(std::max<std::size_t>(style.columns, kLabelColumns + 18) - kLabelColumns - 1),
+      capacity_(std::max(style.columns, kFewestColumns) - kLabelColumns - 1),
       budget_(controller.max_recovered()),
       was_recovered_(units_, 0) {
+  for (UnitIndex unit = 0; unit < units_; ++unit) was_recovered_[unit] = controller.steps_left(unit) > 0 ? 1 : 0;
   std::vector<std::size_t> counts(rows_, 0);
   std::vector<std::size_t> firsts(rows_, units_);
   for (std::size_t unit = 0; unit < units_; ++unit) {
@@ -51,7 +54,7 @@ HeatMap::HeatMap(const Controller& controller, const HeatMapStyle& style)
     firsts[row_of(unit)] = std::min(firsts[row_of(unit)], unit);
   }
   for (std::size_t row = 0; row < rows_; ++row) {
-    const std::string& name = controller.units()[firsts[row]].name;
+    const std::string name = printable(controller.units()[firsts[row]].name);
     const std::string more = counts[row] > 1 ? fmt::format(" +{}", counts[row] - 1) : "";
     labels_.push_back(fitted(name, kLabelColumns - more.size()) + more);
   }
@@ -118,7 +121,7 @@ void HeatMap::append_cell(std::string& out, const Cell& cell) const {
   char mark = cell.recovered ? 'o' : ' ';
   if (cell.non_finite) mark = '!';
   if (!cell.sampled) {
-    out += cell.recovered ? 'o' : (style_.color ? ' ' : '\'');
+    out += cell.recovered ? 'o' : '\'';
   } else if (style_.color) {
     const int background = cell.non_finite ? 201 : kColors[band];
     out += fmt::format("\x1b[48;5;{}m\x1b[38;5;231m{}\x1b[0m", background, mark);
@@ -160,16 +163,16 @@ void HeatMap::append_axis(std::string& out) const {
   out +=
       std::string(kLabelColumns + 1, ' ') + first + std::string(width - first.size() - last.size(), ' ') + last + '\n';
   if (style_.color) {
-    out += std::string(kLabelColumns + 1, ' ') + "GNMR ";
+    out += "GNMR ";
     constexpr std::array<const char*, 9> kNames{"<1/4", "1/4", "1/2", " ", "1", " ", "1.4", "2", ">4"};
     for (std::size_t band = 0; band < kColors.size(); ++band) {
       out += fmt::format("\x1b[48;5;{}m\x1b[38;5;231m {} \x1b[0m", kColors[band], kNames[band]);
     }
-    out += "  ! not finite  o in recovery  C common step\n";
+    out += '\n';
   } else {
-    out += std::string(kLabelColumns + 1, ' ') +
-           "GNMR: V <1/4  v <1/2  - <0.7  + >1.4  x >2  # >4  ! not finite  o in recovery  ' none  C common\n";
+    out += "GNMR: V <1/4  v <1/2  - <0.7  + >1.4  x >2  # >4\n";
   }
+  out += "! not finite  o in recovery  ' no sample  C common step\n";
 }
 
 std::string HeatMap::draw() const {

@@ -25,6 +25,9 @@ struct HeatMapStyle {
 /// Gathers steps and draws them.
 class HeatMap {
  public:
+  /// With fewer columns than this its lines are wider than they should be.
+  static constexpr std::size_t kFewestColumns = 64;
+
   HeatMap(const Controller& controller, const HeatMapStyle& style);
 
   /// Adds the controller's last step.

@@ -9,6 +9,9 @@
 #include <cstdlib>
 #include <string_view>
 #include <thread>
+#include <utility>
+
+#include "gnmr/messages.h"
 
 namespace gnmr::app {
 namespace {
@@ -17,8 +20,9 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kFrameTime{50};
 constexpr std::chrono::milliseconds kProgressTime{200};
 constexpr std::chrono::milliseconds kSilentTime{500};
-constexpr std::size_t kLinesBelowUnits = 9;  // budget, axis, legend, and a line for the prompt
+constexpr std::size_t kLinesBelowUnits = 10;  // budget, axis, legend, and a line for the prompt
 constexpr std::size_t kMostColumns = 160;
+constexpr std::uint64_t kBytesBetweenLooks = std::uint64_t{1} << 18U;
 
 }  // namespace
 
@@ -44,7 +48,8 @@ ProgressLine::ProgressLine(std::FILE* stream, bool wanted)
 
 void ProgressLine::update(std::uint64_t steps, std::uint64_t bytes_read, std::uint64_t bytes_total) {
   // The clock is read once in a while only.
-  if (!wanted_ || steps % 64 != 0) return;
+  if (!wanted_ || bytes_read < look_at_bytes_) return;
+  look_at_bytes_ = bytes_read + kBytesBetweenLooks;
   const Clock::time_point now = Clock::now();
   if (now < next_) return;
   next_ = now + kProgressTime;
@@ -56,21 +61,19 @@ void ProgressLine::update(std::uint64_t steps, std::uint64_t bytes_read, std::ui
     const double left = share > 0 ? seconds * (1 - share) / share : 0;
     line = fmt::format("{:3.0f}%  {}, {:.0f} s left", 100 * share, line, left);
   }
-  fmt::print(stream_, "\r\x1b[K{}", line);
-  std::fflush(stream_);
+  put(stream_, "\r\x1b[K" + line);
   drawn_ = true;
 }
 
 void ProgressLine::clear() {
   if (!drawn_) return;
-  fmt::print(stream_, "\r\x1b[K");
-  std::fflush(stream_);
+  put(stream_, "\r\x1b[K");
   drawn_ = false;
 }
 
 LiveHeatMap::LiveHeatMap(const Controller& controller, std::FILE* stream, double steps_per_second)
     : stream_(stream),
-      moving_(is_terminal(stream)),
+      moving_(is_terminal(stream) && style_for(stream).columns >= HeatMap::kFewestColumns),
       map_(controller, style_for(stream)),
       step_time_(steps_per_second > 0 && moving_ ? 1 / steps_per_second : 0),
       next_step_(Clock::now()),
@@ -91,19 +94,16 @@ void LiveHeatMap::add(const Controller& controller, const Decision& decision) {
 void LiveHeatMap::finish() { redraw(); }
 
 void LiveHeatMap::redraw() {
-  if (moving_ && drawn_) fmt::print(stream_, "\x1b[{}A\r", map_.line_count());
-  const std::string picture = map_.draw();
+  std::string picture = map_.draw();
   if (moving_) {
-    std::string cleared;
+    std::string cleared = drawn_ ? fmt::format("\x1b[{}A\r", map_.line_count()) : "";
     for (const char character : picture) {
       if (character == '\n') cleared += "\x1b[K";
       cleared += character;
     }
-    fmt::print(stream_, "{}", cleared);
-  } else {
-    fmt::print(stream_, "{}", picture);
+    picture = std::move(cleared);
   }
-  std::fflush(stream_);
+  put(stream_, picture);
   drawn_ = true;
 }
 

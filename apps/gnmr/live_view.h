@@ -14,7 +14,7 @@
 
 namespace gnmr::app {
 
-/// The size of the terminal behind `stream`, or 80 by 24; colour only on a terminal and without NO_COLOR.
+/// The size of the terminal behind `stream`, or one that suits a file; colour only on a terminal and without NO_COLOR.
 HeatMapStyle style_for(std::FILE* stream);
 
 /// Whether `stream` is a terminal that can move its cursor.
@@ -38,6 +38,7 @@ class ProgressLine {
   std::FILE* stream_;
   bool wanted_;
   bool drawn_ = false;
+  std::uint64_t look_at_bytes_ = 0;  // the clock is looked at this seldom
   std::chrono::steady_clock::time_point start_;
   std::chrono::steady_clock::time_point next_;
 };

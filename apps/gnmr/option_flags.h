@@ -26,6 +26,9 @@ class OptionFlags {
   /// wins over the preset that the file names.
   Options options() const;
 
+  /// The file that was given with --config; empty: none.
+  const std::string& config_path() const { return config_path_; }
+
  private:
   std::string preset_;
   std::string config_path_;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // `gnmr options`: the options with their ranges, and how a set of flags comes out.
-#include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <memory>
@@ -8,6 +7,7 @@
 #include "gnmr/commands.h"
 #include "gnmr/exit_codes.h"
 #include "gnmr/io/options_json.h"
+#include "gnmr/messages.h"
 #include "gnmr/option_flags.h"
 
 namespace gnmr::app {
@@ -22,7 +22,7 @@ void add_options_command(CLI::App& program, Command& chosen) {
   command->footer(kExitCodesHelp);
   command->callback([&chosen, flags, markdown] {
     chosen = [flags, markdown] {
-      fmt::print("{}\n", *markdown ? io::options_markdown() : io::write_options(flags->options()));
+      put(stdout, (*markdown ? io::options_markdown() : io::write_options(flags->options())) + "\n");
       return static_cast<int>(kOk);
     };
   });

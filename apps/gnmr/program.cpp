@@ -1,20 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <fmt/format.h>
-
 #include <CLI/CLI.hpp>
 #include <csignal>
+#include <cstdio>
 #include <exception>
+#include <memory>
+#include <sstream>
+#include <string>
 
 #include "gnmr/commands.h"
 #include "gnmr/exit_codes.h"
+#include "gnmr/messages.h"
 
 namespace gnmr::app {
 namespace {
 
 int report(int code, const std::string& what) {
-  fmt::print(stderr, "gnmr: {}\n", what);
+  say(what);
   return code;
 }
+
+/// What was printed must have arrived.
+int checked_output(int code) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  return code == kOk ? report(kOutputError, "standard output could not be written") : code;
+}
+
+/// Help as CLI11 lays it out, with long descriptions broken into lines.
+class WrappedHelp : public CLI::Formatter {
+ public:
+  std::string make_option_desc(const CLI::Option* option) const override {
+    const std::string text = CLI::Formatter::make_option_desc(option);
+    std::string wrapped;
+    std::size_t line = 0;
+    std::istringstream words(text);
+    for (std::string word; words >> word;) {
+      if (line > 0 && line + 1 + word.size() > kDescriptionColumns) {
+        wrapped += '\n';  // CLI11 indents what follows
+        line = 0;
+      }
+      if (line > 0) wrapped += ' ';
+      wrapped += word;
+      line += word.size() + (line > 0 ? 1 : 0);
+    }
+    return wrapped;
+  }
+
+ private:
+  static constexpr std::size_t kDescriptionColumns = 76;
+};
 
 }  // namespace
 
@@ -29,17 +62,22 @@ int run_program(int argument_count, const char* const* arguments) {
   program.set_help_flag("-h,--help", "Print this help and exit");
   program.require_subcommand(1);
   program.footer(std::string("`gnmr COMMAND --help` explains a command.\n\n") + kExitCodesHelp);
-  program.get_formatter()->column_width(34);
+  const auto help = std::make_shared<WrappedHelp>();
+  help->column_width(34);
+  program.formatter(help);
+  program.failure_message([](const CLI::App*, const CLI::Error& error) {
+    return std::string("gnmr: ") + error.what() + "\n`gnmr --help` and `gnmr COMMAND --help` explain.\n";
+  });
   Command chosen;
   add_replay_command(program, chosen);
   add_options_command(program, chosen);
   try {
     program.parse(argument_count, arguments);
-    return chosen();
+    return checked_output(chosen());
   } catch (const CLI::ParseError& error) {
     const bool asked = error.get_exit_code() == 0;  // --help, --version
     program.exit(error);
-    return asked ? kOk : kUsageError;
+    return checked_output(asked ? kOk : kUsageError);
   } catch (const CommandError& error) {
     return report(error.code(), error.what());
   } catch (const Error& error) {

@@ -3,10 +3,14 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <optional>
+#include <system_error>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "gnmr/core/controller.h"
@@ -19,6 +23,7 @@
 #include "gnmr/io/units_json.h"
 #include "gnmr/lab/detection_score.h"
 #include "gnmr/live_view.h"
+#include "gnmr/messages.h"
 #include "gnmr/replay_summary.h"
 
 namespace gnmr::app {
@@ -27,8 +32,11 @@ namespace {
 /// Ground truth beside the trace: its columns brought into the order of the trace's units.
 class Truth {
  public:
-  Truth(const std::string& path, const std::vector<Unit>& units)
-      : reader_(io::open_truth(path)), score_(units.size()), faulty_(units.size(), 0) {
+  Truth(const std::string& path, const Controller& controller)
+      : reader_(io::open_truth(path)),
+        score_(controller.units().size(), in_recovery(controller)),
+        faulty_(controller.units().size(), 0) {
+    const std::vector<Unit>& units = controller.units();
     std::unordered_map<std::string, std::size_t> column_of;
     for (std::size_t column = 0; column < reader_.units().size(); ++column) column_of[reader_.units()[column]] = column;
     for (const Unit& unit : units) {
@@ -56,6 +64,11 @@ class Truth {
     score_.add(faulty_, decision);
   }
 
+  /// Reads what the truth has beyond the trace, so that it is checked and counted too.
+  void finish() {
+    for (; more_; more_ = reader_.next(row_)) ++unmatched_;
+  }
+
   std::vector<std::string> notes() const {
     std::vector<std::string> notes;
     if (unmatched_ > 0) notes.push_back(fmt::format("{} steps of the truth are not in the trace", unmatched_));
@@ -67,6 +80,14 @@ class Truth {
   const lab::DetectionScore& score() const { return score_; }
 
  private:
+  static std::vector<UnitIndex> in_recovery(const Controller& controller) {
+    std::vector<UnitIndex> units;
+    for (UnitIndex unit = 0; unit < controller.units().size(); ++unit) {
+      if (controller.steps_left(unit) > 0) units.push_back(unit);
+    }
+    return units;
+  }
+
   io::TruthReader reader_;
   lab::DetectionScore score_;
   std::vector<std::size_t> columns_;
@@ -80,12 +101,13 @@ class Truth {
 /// The files that a replay writes.
 class Outputs {
  public:
-  Outputs(const ReplayRequest& request, const Controller& controller) : signals_every_(request.signals_every) {
+  Outputs(const ReplayRequest& request, const Controller& controller)
+      : signals_every_(static_cast<std::uint64_t>(request.signals_every)) {
     if (!request.decisions_path.empty()) decisions_.emplace(request.decisions_path, controller.units());
     if (!request.journal_path.empty()) {
       journal_.emplace(io::JournalSettings{
           .path = request.journal_path, .existing = io::ExistingFile::replace, .in_background = false});
-      journal_->header(controller.units(), controller.options(), "");
+      journal_->header(controller.units(), controller.options(), io::utc_text(std::chrono::system_clock::now()));
     }
     if (!request.signals_path.empty()) {
       signals_.emplace(io::SignalsSettings{.path = request.signals_path,
@@ -111,23 +133,59 @@ class Outputs {
   std::optional<io::DecisionWriter> decisions_;
   std::optional<io::JournalWriter> journal_;
   std::optional<io::SignalsWriter> signals_;
-  int signals_every_;
-  int row_ = 0;
+  std::uint64_t signals_every_;
+  std::uint64_t row_ = 0;
 };
 
 void load_state(const std::string& path, Controller& controller, bool quiet) {
   const RestoreReport report = controller.restore(io::load_state(path).state);
   if (quiet || report.exact()) return;
-  const auto say = [](const char* what) { fmt::print(stderr, "gnmr: state: {}\n", what); };
-  if (report.beta_changed) say("beta has changed: means start afresh");
-  if (report.noise_beta_changed) say("noise_beta has changed: usual changes start afresh");
-  if (report.window_changed) say("window has changed: kept ratios were cut or filled up");
+  if (report.beta_changed) say("state: beta has changed: means start afresh");
+  if (report.noise_beta_changed) say("state: noise_beta has changed: usual changes start afresh");
+  if (report.window_changed) say("state: window has changed: kept ratios were cut or filled up");
   const auto list = [](const char* what, const std::vector<std::string>& names) {
-    if (!names.empty()) fmt::print(stderr, "gnmr: state: {} {} (first: {})\n", names.size(), what, names.front());
+    if (names.empty()) return;
+    say(fmt::format("state: {} {} (first: {})", names.size(), what, printable(names.front())));
   };
   list("units are new and start afresh", report.new_units);
   list("units are not in this trace and were dropped", report.unknown_units);
   list("units no longer fit the budget and were released", report.released_units);
+}
+
+/// Whether both paths are one file; `-` is none.
+bool is_same_file(const std::string& a, const std::string& b) {
+  if (a.empty() || b.empty() || a == "-" || b == "-") return false;
+  std::error_code ignored;
+  if (std::filesystem::equivalent(a, b, ignored)) return std::filesystem::is_regular_file(a, ignored);
+  const auto plain = [&ignored](const std::string& path) { return std::filesystem::weakly_canonical(path, ignored); };
+  return !std::filesystem::exists(a, ignored) && plain(a) == plain(b);
+}
+
+/// No output may be an input or another output: it would be emptied before it is read. A state may be saved where it
+/// was loaded from.
+void check_paths(const ReplayRequest& request) {
+  const std::vector<std::pair<const char*, const std::string*>> outputs{{"--decisions", &request.decisions_path},
+                                                                        {"--journal", &request.journal_path},
+                                                                        {"--signals", &request.signals_path},
+                                                                        {"--save-state", &request.save_state_path}};
+  const std::vector<std::pair<const char*, const std::string*>> inputs{{"--trace", &request.trace_path},
+                                                                       {"--truth", &request.truth_path},
+                                                                       {"--units", &request.units_path},
+                                                                       {"--config", &request.config_path},
+                                                                       {"--load-state", &request.load_state_path}};
+  const auto refuse = [](const char* a, const char* b, const std::string& path) {
+    throw CommandError(kUsageError, fmt::format("{} and {} are the same file: {}", a, b, path));
+  };
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const auto& [flag, path] = outputs[i];
+    for (const auto& [input_flag, input] : inputs) {
+      const bool own_state = path == &request.save_state_path && input == &request.load_state_path;
+      if (!own_state && is_same_file(*path, *input)) refuse(flag, input_flag, *path);
+    }
+    for (std::size_t j = 0; j < i; ++j) {
+      if (is_same_file(*path, *outputs[j].second)) refuse(outputs[j].first, flag, *path);
+    }
+  }
 }
 
 Controller make_controller(const ReplayRequest& request, const std::vector<std::string>& names) {
@@ -137,7 +195,9 @@ Controller make_controller(const ReplayRequest& request, const std::vector<std::
   } else {
     units = with_exit_code(kInputError, [&] { return io::read_units(request.units_path, names); });
   }
-  return with_exit_code(kUsageError, [&] { return Controller(std::move(units), request.options); });
+  // The options have been checked by now; what is left to refuse are the units, or both together.
+  const ExitCode blame = request.units_path.empty() ? kUsageError : kInputError;
+  return with_exit_code(blame, [&] { return Controller(std::move(units), request.options); });
 }
 
 void print_summary(const ReplayRequest& request, const ReplaySummary& summary, const Truth* truth) {
@@ -155,6 +215,7 @@ void print_summary(const ReplayRequest& request, const ReplaySummary& summary, c
 }  // namespace
 
 void replay(const ReplayRequest& request) {
+  check_paths(request);
   const std::unique_ptr<io::TraceReader> trace =
       with_exit_code(kInputError, [&] { return io::open_trace(request.trace_path, request.trace); });
   Controller controller = make_controller(request, trace->units());
@@ -163,7 +224,7 @@ void replay(const ReplayRequest& request) {
   }
   std::optional<Truth> truth;
   if (!request.truth_path.empty()) {
-    with_exit_code(kInputError, [&] { truth.emplace(request.truth_path, controller.units()); });
+    with_exit_code(kInputError, [&] { truth.emplace(request.truth_path, controller); });
   }
   Outputs outputs = with_exit_code(kOutputError, [&] { return Outputs(request, controller); });
   ReplaySummary summary(controller);
@@ -181,6 +242,7 @@ void replay(const ReplayRequest& request) {
     if (map) map->add(controller, decision);
     progress.update(summary.steps(), trace->bytes_read(), trace->bytes_total());
   }
+  if (truth) with_exit_code(kInputError, [&] { truth->finish(); });
   with_exit_code(kOutputError, [&] {
     outputs.close();
     if (!request.save_state_path.empty()) io::save_state(request.save_state_path, controller.save());
@@ -188,9 +250,9 @@ void replay(const ReplayRequest& request) {
   progress.clear();
   if (map) map->finish();
   if (!request.quiet) {
-    for (const std::string& note : trace->notes()) fmt::print(stderr, "gnmr: note: {}\n", note);
+    for (const std::string& note : trace->notes()) say("note: " + note);
     if (truth) {
-      for (const std::string& note : truth->notes()) fmt::print(stderr, "gnmr: note: {}\n", note);
+      for (const std::string& note : truth->notes()) say("note: " + note);
     }
   }
   print_summary(request, summary, truth ? &*truth : nullptr);

@@ -15,6 +15,7 @@ struct ReplayRequest {
   io::TraceOptions trace;
   std::string units_path;
   std::string truth_path;
+  std::string config_path;  // already read into `options`
   Options options;
   std::string decisions_path;
   std::string journal_path;

@@ -112,6 +112,10 @@ void add_replay_command(CLI::App& program, Command& chosen) {
       ReplayRequest& request = arguments->request;
       request.trace.format = with_exit_code(kUsageError, [&] { return io::trace_format_by_name(arguments->format); });
       request.options = arguments->flags.options();
+      request.config_path = arguments->flags.config_path();
+      if (request.signals_path == "-" || request.save_state_path == "-") {
+        throw CommandError(kUsageError, "--signals and --save-state are binary: name a file");
+      }
       if (request.decisions_path == "-" && request.journal_path == "-") {
         throw CommandError(kUsageError, "--decisions and --journal cannot both be standard output");
       }

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "gnmr/io/json_text.h"
+#include "gnmr/messages.h"
 
 namespace gnmr::app {
 namespace {
@@ -84,7 +85,8 @@ std::string ReplaySummary::text(const lab::DetectionScore* score) const {
   const std::vector<UnitIndex> listed = most_often_at_risk();
   if (listed.empty()) return out;
   out += "most often at risk:\n";
-  for (const UnitIndex unit : listed) out += fmt::format("  {:>8}  {}\n", risks_by_unit_[unit], names_[unit]);
+  for (const UnitIndex unit : listed)
+    out += fmt::format("  {:>8}  {}\n", risks_by_unit_[unit], printable(names_[unit]));
   return out;
 }
 

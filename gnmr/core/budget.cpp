@@ -187,6 +187,12 @@ void Budget::restore_unit(UnitIndex unit, const History& history, const UnitStat
   release_mark_[unit] = history.sampled_steps(unit) - state.samples_since_release;
   wait_until_[unit] = state.wait_steps;
   if (!state.in_recovery) return;
+  if (forced_[unit] != 0) {  // in no budget, so in no recovery of ours
+    was_released_[unit] = 1;
+    release_mark_[unit] = history.sampled_steps(unit);
+    released_.push_back(unit);
+    return;
+  }
   enter({.unit = unit,
          .left = state.steps_left,
          .steps = state.steps_in_recovery,
@@ -195,22 +201,21 @@ void Budget::restore_unit(UnitIndex unit, const History& history, const UnitStat
 }
 
 std::vector<UnitIndex> Budget::finish_restore(const History& history, std::uint64_t decisions) {
-  for (std::uint64_t& until : wait_until_) until += decisions;
+  for (std::uint64_t& until : wait_until_) until += until > 0 ? decisions : 0;
   decisions_ = decisions;
 
   std::vector<Recovery> order = recoveries_;
   std::sort(order.begin(), order.end(),
             [](const Recovery& a, const Recovery& b) { return a.left != b.left ? a.left < b.left : a.unit > b.unit; });
-  std::vector<UnitIndex> dropped;
+  std::vector<UnitIndex> dropped = released_;  // forced ones
+  released_.clear();
   std::size_t count = order.size();
-  // A forced unit is in no budget: it leaves first, so that it takes no one's place.
-  std::stable_partition(order.begin(), order.end(), [this](const Recovery& r) { return forced_[r.unit] != 0; });
   for (const Recovery& recovery : order) {
     const UnitIndex unit = recovery.unit;
     const std::uint32_t group = unit_group_[unit];
     const bool group_exceeded = options_.group_max > 0 && group != kNoGroup &&
                                 group_count_[group] > static_cast<std::uint32_t>(options_.group_max);
-    if (forced_[unit] == 0 && count <= max_units_ && cost_ <= max_cost_ && !group_exceeded) continue;
+    if (count <= max_units_ && cost_ <= max_cost_ && !group_exceeded) continue;
     leave(unit, history);
     --count;
     dropped.push_back(unit);

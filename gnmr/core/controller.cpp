@@ -2,6 +2,7 @@
 #include "gnmr/core/controller.h"
 
 #include <algorithm>
+#include <charconv>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -27,6 +28,11 @@ std::vector<Unit> checked(std::vector<Unit> units) {
 const Options& checked(const Options& options) {
   validate(options);
   return options;
+}
+
+std::string shortest(double value) {
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof text, value).ptr};
 }
 
 [[noreturn]] void reject(std::int64_t step, const std::string& what) {
@@ -110,9 +116,10 @@ const Alarm& Controller::observe(const Observation& observation) {
     reject(observation.step,
            "a mask of " + number(count) + " units or none, got " + number(observation.sampled.size()));
   }
+  impl_->alarm = {};
   const History::Findings& findings = impl_->history.observe(observation);
   if (findings.negative_unit < count) {
-    reject(observation.step, "norms that are not negative, got " + number(observation.norms[findings.negative_unit]) +
+    reject(observation.step, "norms that are not negative, got " + shortest(observation.norms[findings.negative_unit]) +
                                  " for unit `" + impl_->units[findings.negative_unit].name + "`");
   }
   impl_->pending = &findings;
@@ -191,6 +198,8 @@ RestoreReport Controller::restore(const ControllerState& state) {
     most = std::max({most, unit.samples, unit.changes});
   }
   fresh->history.start_from(most);
+  WeightTable mean_weights(impl_->options.beta);
+  mean_weights.extend_to(most);
   for (UnitIndex unit = 0; unit < fresh->units.size(); ++unit) {
     const auto found = saved.find(fresh->units[unit].name);
     if (found == saved.end()) {
@@ -198,7 +207,7 @@ RestoreReport Controller::restore(const ControllerState& state) {
       continue;
     }
     fresh->history.restore_unit(unit, *found->second,
-                                {.means = !report.beta_changed, .changes = !report.noise_beta_changed});
+                                {.means = !report.beta_changed, .changes = !report.noise_beta_changed}, mean_weights);
     fresh->budget.restore_unit(unit, fresh->history, *found->second);
     saved.erase(found);
   }

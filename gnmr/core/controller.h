@@ -35,14 +35,15 @@ class Controller {
   ~Controller();
 
   /// Signals and alarm of one step; changes no state. Throws `Error` for a wrong number of norms, a negative norm,
-  /// or an observation that is still pending. The reference is valid until the next `observe`.
+  /// or an observation that is still pending. The reference is valid until the next `observe` or `restore`. Views and
+  /// signals of the step before end here, even where a negative norm is found.
   const Alarm& observe(const Observation& observation);
 
   /// Takes back the pending observation, if there is one.
   void withdraw();
 
   /// Decides on the pending observation and commits it. `evidence` is empty or one number a unit; the plain rule
-  /// does not read it. Throws `Error` where nothing is pending. Valid until the next `observe`.
+  /// does not read it. Throws `Error` where nothing is pending. Valid until the next `observe` or `restore`.
   const Decision& decide(std::span<const double> evidence = {});
 
   /// `observe` and `decide`.

@@ -75,7 +75,6 @@ History::History(std::size_t units, const Options& options, const SignalKernels*
       kept_(padded_ * slots_ * 2, 1.0),
       absences_(padded_, Absences{}),
       noise_weights_(options.noise_beta),
-      restored_mean_weights_(options.beta),
       stages_(padded_ / kBlockUnits, Stage::fresh),
       zero_muted_(padded_, 0),
       status_(padded_, 0),
@@ -115,8 +114,7 @@ SignalColumns History::columns() {
       .absences = absences_.data(),
       .stages = stages_.data(),
       .zero_muted = zero_muted_.data(),
-      .noise_complements = noise_weights_.complements(),
-      .noise_last = noise_weights_.last(),
+      .noise_weights = &noise_weights_,
       .noise_reciprocal = noise_weights_.reciprocal(rows_),
       .status = status_.data(),
       .unsampled = unsampled_.data(),
@@ -380,11 +378,10 @@ void History::start_from(std::uint32_t rows) {
   assert(rows_ == 0);
   rows_ = std::min(rows, kCountCap);
   std::fill_n(absences_.data(), padded_, Absences{.uncounted = rows_, .unlearned = rows_, .unsampled = 0, .unused = 0});
-  restored_mean_weights_.extend_to(rows_);
   noise_weights_.extend_to(rows_);
 }
 
-void History::restore_unit(UnitIndex unit, const UnitState& state, Keep keep) {
+void History::restore_unit(UnitIndex unit, const UnitState& state, Keep keep, const WeightTable& mean_weights) {
   MemoryColumns& memory = memory_[current_];
   if (keep.changes) {
     memory.rise_change_sum[unit] = state.rise_change_sum;
@@ -394,7 +391,7 @@ void History::restore_unit(UnitIndex unit, const UnitState& state, Keep keep) {
   if (state.zero_muted) mute_zero(unit);
   if (!keep.means) return;
   memory.mean_sum[unit] = state.mean_sum;
-  memory.mean_weight[unit] = restored_mean_weights_.weight(state.samples);
+  memory.mean_weight[unit] = mean_weights.weight(state.samples);
   absences_[unit].uncounted = rows_ - std::min(state.samples, kCountCap);
   if (state.ratios.empty()) return;
   // From the newest back; the oldest stands for all that are missing.

@@ -73,7 +73,8 @@ class History {
     bool means;
     bool changes;
   };
-  void restore_unit(UnitIndex unit, const UnitState& state, Keep keep);
+  /// `mean_weights` knows every count that the state brings.
+  void restore_unit(UnitIndex unit, const UnitState& state, Keep keep, const WeightTable& mean_weights);
 
  private:
   std::size_t next_slot(std::size_t slot) const { return slot + 1 == slots_ ? 0 : slot + 1; }
@@ -114,7 +115,6 @@ class History {
   std::uint32_t rows_ = 0;
   AlignedArray<Absences> absences_;
   WeightTable noise_weights_;
-  WeightTable restored_mean_weights_;  // means keep their own weights; this one is for those that a state brings
   AlignedArray<Stage> stages_;
   AlignedArray<std::uint8_t> zero_muted_;
   std::vector<UnitIndex> muted_units_;

@@ -39,7 +39,7 @@ bool OptionRange::contains(double value) const {
 const std::array<OptionSpec, kOptionCount>& option_specs() {
   using namespace option_ranges;
   static constexpr std::array<OptionSpec, kOptionCount> kSpecs{{
-#define GNMR_SPEC(type, name, default_value, paper_value, range, help)                           \
+#define GNMR_DESCRIBE(type, name, default_value, paper_value, range, help)                       \
   OptionSpec{#name,                                                                              \
              default_value,                                                                      \
              paper_value,                                                                        \
@@ -47,8 +47,8 @@ const std::array<OptionSpec, kOptionCount>& option_specs() {
              help,                                                                               \
              [](const Options& options) -> double { return static_cast<double>(options.name); }, \
              [](Options& options, double value) { options.name = static_cast<type>(value); }},
-      GNMR_OPTIONS(GNMR_SPEC)
-#undef GNMR_SPEC
+      GNMR_OPTIONS(GNMR_DESCRIBE)
+#undef GNMR_DESCRIBE
   }};
   return kSpecs;
 }

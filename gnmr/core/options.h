@@ -36,7 +36,6 @@ struct OptionRange {
 };
 
 namespace option_ranges {
-inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 inline constexpr OptionRange kDecay{.low = 0, .high = 1, .high_open = true, .text = "[0, 1)"};
 inline constexpr OptionRange kAtLeastOne{.low = 1, .text = ">= 1"};
 inline constexpr OptionRange kThreshold{.low = 1e-6, .text = ">= 1e-6"};

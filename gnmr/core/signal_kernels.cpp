@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "gnmr/core/types.h"
+#include "gnmr/core/weight_table.h"
 
 namespace gnmr {
 
@@ -24,8 +25,7 @@ std::uint32_t sample_count(const SignalColumns& columns, std::size_t unit) {
 }
 
 double noise_complement(const SignalColumns& columns, std::size_t unit) {
-  const std::uint32_t changes = columns.rows - columns.absences[unit].unlearned;
-  return columns.noise_complements[std::min(changes, columns.noise_last)];
+  return columns.noise_weights->complement(columns.rows - columns.absences[unit].unlearned);
 }
 
 bool is_gone(const SignalColumns& columns, std::size_t unit) {

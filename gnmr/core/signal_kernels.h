@@ -16,6 +16,8 @@
 
 namespace gnmr {
 
+class WeightTable;
+
 /// Units to a block: a slot of a block's kept values, ratios then inverses, fills one cache line.
 inline constexpr std::size_t kBlockUnits = 4;
 
@@ -76,10 +78,8 @@ struct SignalColumns {
   const Stage* stages;  // one a block
   const std::uint8_t* zero_muted;
 
-  // 1 - w by count, up to the last index, from which on it stays as it is.
-  const double* noise_complements;
-  std::uint32_t noise_last;
-  double noise_reciprocal;  // a little below 1 / (1 - w) of the unit that has learned most
+  const WeightTable* noise_weights;  // w by count
+  double noise_reciprocal;           // a little below 1 / (1 - w) of the unit that has learned most
 
   // Exceptions of the step: units without a sample, and all others; and of these the risks, ascending. Room for every
   // unit and kBlockUnits more.

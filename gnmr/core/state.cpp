@@ -11,6 +11,8 @@
 namespace gnmr {
 namespace {
 
+constexpr std::uint64_t kMostDecisions = std::uint64_t{1} << 62U;
+
 bool is_sum(double value) { return std::isfinite(value) && value >= 0; }
 
 // A mean may round to infinity where norms are near the largest double.
@@ -45,6 +47,7 @@ void check_recovery(const UnitState& unit) {
   if (unit.was_released && unit.last_lock_steps == 0) reject(unit, "a lock before a release");
   if (unit.last_lock_steps > static_cast<std::uint32_t>(kMaxWhole)) reject(unit, "a lock below 2^31 steps");
   if (unit.wait_steps > static_cast<std::uint32_t>(kMaxWhole)) reject(unit, "a wait below 2^31 steps");
+  if (unit.steps_in_recovery > static_cast<std::uint32_t>(kMaxWhole)) reject(unit, "a recovery below 2^31 steps");
   if (!unit.in_recovery) return;
   if (unit.steps_left == 0 || unit.steps_left > unit.last_lock_steps) {
     reject(unit, "a recovery with at least one step left, and no more than its lock");
@@ -59,6 +62,7 @@ void check_recovery(const UnitState& unit) {
 
 void check_state(const ControllerState& state) {
   validate(state.options);
+  if (state.decisions > kMostDecisions) throw Error("state: expected at most 2^62 decisions");
   std::unordered_set<std::string_view> names;
   for (const UnitState& unit : state.units) {
     if (unit.name.empty()) throw Error("state: expected a name for every unit, got an empty one");

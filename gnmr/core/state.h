@@ -2,7 +2,7 @@
 // What a controller remembers, as plain values: the exchange between the controller and whatever stores it.
 //
 // Everything is relative (steps left, samples since), so that a state means the same at any step number. The weights
-// `p` and `w` of SPEC are not here: they follow from the counts.
+// `p` and `w` of docs/algorithm.md are not here: they follow from the counts.
 #pragma once
 
 #include <cstdint>

@@ -26,6 +26,11 @@ struct Unit {
   bool forced = false;     // kept high or low by the user: watched, but no candidate and in no budget
 };
 
+/// A contiguous range of float or double.
+template <class Range>
+concept RangeOfNorms = std::ranges::contiguous_range<Range> &&
+    (std::same_as<std::ranges::range_value_t<Range>, double> || std::same_as<std::ranges::range_value_t<Range>, float>);
+
 /// A view of norms in float or double; a float is widened before use.
 class NormSpan {
  public:
@@ -34,10 +39,8 @@ class NormSpan {
   NormSpan(std::span<const float> norms) : data_(norms.data()), size_(norms.size()), is_float_(true) {}
 
   /// Any contiguous range of float or double: a vector, an array, a span.
-  template <std::ranges::contiguous_range Range>
-  requires std::same_as < std::ranges::range_value_t<Range>,
-  double > || std::same_as<std::ranges::range_value_t<Range>, float> NormSpan(const Range& range)
-      : NormSpan(std::span<const std::ranges::range_value_t<Range>>(range)) {}
+  template <RangeOfNorms Range>
+  NormSpan(const Range& range) : NormSpan(std::span<const std::ranges::range_value_t<Range>>(range)) {}
 
   std::size_t size() const { return size_; }
   bool is_float() const { return is_float_; }

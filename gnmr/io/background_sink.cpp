@@ -36,6 +36,8 @@ struct Queue {
   std::uint64_t settled_total = 0;  // of these, written or given up
   std::uint64_t dropped = 0;        // records, ever
   std::uint64_t dropped_untold = 0;
+  std::uint64_t in_flight = 0;  // records that the thread has taken and not yet written
+  bool told_stuck = false;      // all that was left has been counted as lost already
   bool closing = false;
   bool give_up = false;
   bool finished = false;
@@ -56,15 +58,25 @@ class Drain {
       queue_->work.wait(lock, [&] { return has_work() || queue_->closing; });
       if (!has_work() || queue_->give_up) break;
       take();
+      if (chunk_.empty()) {  // no memory for the note alone
+        queue_->work.wait_for(lock, kLongestRetry, [&] { return queue_->closing; });
+        if (queue_->closing) break;
+        continue;
+      }
       lock.unlock();
       const bool written = write_all();
       lock.lock();
       if (!written) break;
       queue_->settled_total += chunk_records_;
+      queue_->in_flight = 0;
       queue_->progress.notify_all();
     }
-    abandon_rest();
-    queue_->file.close();
+    // A stalled file system may hold these up; nobody else uses the file.
+    lock.unlock();
+    const std::uint64_t lost = end_file();
+    lock.lock();
+    if (!queue_->told_stuck) queue_->dropped += lost + queue_->settings.shape.count(queue_->queued);
+    queue_->queued.clear();
     queue_->finished = true;
     queue_->progress.notify_all();
   }
@@ -78,6 +90,7 @@ class Drain {
     chunk_.clear();
     chunk_.swap(queue_->queued);
     chunk_records_ = chunk_.size();
+    queue_->in_flight = queue_->settings.shape.count(chunk_);
     written_ = 0;
     if (!tells_drops()) return;
     try {
@@ -106,17 +119,19 @@ class Drain {
     return true;
   }
 
-  // With the mutex held. The note itself is no loss beyond what it tells of.
-  void abandon_rest() {
+  // Cuts off a record that was begun and closes; the records of the chunk that are lost. The note itself is no loss
+  // beyond what it tells of.
+  std::uint64_t end_file() {
     const RecordShape& shape = queue_->settings.shape;
+    std::uint64_t lost = 0;
     if (written_ < chunk_.size()) {
       const std::size_t kept = shape.whole(std::string_view(chunk_).substr(0, written_));
       cut_torn_record(queue_->file.get(), written_ - kept);
       const std::size_t first_lost = std::min(kept, chunk_records_);
-      queue_->dropped += shape.count(std::string_view(chunk_).substr(first_lost, chunk_records_ - first_lost));
+      lost = shape.count(std::string_view(chunk_).substr(first_lost, chunk_records_ - first_lost));
     }
-    queue_->dropped += shape.count(queue_->queued);
-    queue_->queued.clear();
+    queue_->file.close();
+    return lost;
   }
 
   std::shared_ptr<Queue> queue_;
@@ -136,8 +151,7 @@ class BackgroundSink : public RecordSink {
   BackgroundSink(const BackgroundSink&) = delete;
   BackgroundSink& operator=(const BackgroundSink&) = delete;
   ~BackgroundSink() override {
-    // A forked child has the sink but not its thread: nobody would answer.
-    if (::getpid() != owner_) {
+    if (in_forked_child()) {
       if (thread_.joinable()) thread_.detach();
       return;
     }
@@ -145,6 +159,7 @@ class BackgroundSink : public RecordSink {
   }
 
   void append(std::string_view records) override {
+    if (in_forked_child()) return;
     {
       const std::lock_guard lock(queue_->mutex);
       if (queue_->closing || records.size() > queue_->settings.queue_bytes - queue_->queued.size()) {
@@ -160,6 +175,7 @@ class BackgroundSink : public RecordSink {
   }
 
   bool flush(milliseconds longest) override {
+    if (in_forked_child()) return false;
     std::unique_lock lock(queue_->mutex);
     const std::uint64_t goal = queue_->queued_total;
     queue_->progress.wait_for(lock, longest, [&] { return queue_->settled_total >= goal || queue_->finished; });
@@ -167,7 +183,7 @@ class BackgroundSink : public RecordSink {
   }
 
   bool close(milliseconds longest) override {
-    if (!thread_.joinable()) return closed_whole_;
+    if (in_forked_child() || !thread_.joinable()) return closed_whole_;
     std::unique_lock lock(queue_->mutex);
     queue_->closing = true;
     queue_->work.notify_all();
@@ -179,6 +195,10 @@ class BackgroundSink : public RecordSink {
     }
     closed_whole_ = queue_->settled_total == queue_->queued_total;
     const bool stuck = !queue_->finished;
+    if (stuck) {
+      queue_->dropped += queue_->in_flight + queue_->settings.shape.count(queue_->queued);
+      queue_->told_stuck = true;
+    }
     lock.unlock();
     if (stuck) {
       thread_.detach();
@@ -189,24 +209,38 @@ class BackgroundSink : public RecordSink {
   }
 
   std::uint64_t dropped() const override {
+    if (in_forked_child()) return 0;
     const std::lock_guard lock(queue_->mutex);
     return queue_->dropped;
   }
 
  private:
+  // A forked child has the sink but not its thread, and perhaps a mutex that nobody will open again.
+  bool in_forked_child() const { return ::getpid() != owner_; }
+
   // The host's signals are for the host's threads, and a broken pipe must not end the process.
+  class BlockedSignals {
+   public:
+    BlockedSignals() {
+      sigset_t all;
+      ::sigfillset(&all);
+      ::pthread_sigmask(SIG_BLOCK, &all, &before_);
+    }
+    ~BlockedSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+    BlockedSignals(const BlockedSignals&) = delete;
+    BlockedSignals& operator=(const BlockedSignals&) = delete;
+
+   private:
+    sigset_t before_;
+  };
+
   void start_thread() {
-    sigset_t all;
-    sigset_t before;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_BLOCK, &all, &before);
+    const BlockedSignals blocked;
     try {
       thread_ = std::thread([drain = Drain(queue_)]() mutable { drain.run(); });
     } catch (const std::system_error& error) {
-      ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
       throw Error(std::string("cannot start a thread for the journal: ") + error.what());
     }
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
 
   std::shared_ptr<Queue> queue_;

@@ -22,7 +22,7 @@ std::string drop_note(std::uint64_t dropped) {
   return line;
 }
 
-// SPEC's order of candidates: the most severe first, of equals the last unit.
+// The order of candidates: the most severe first, of equals the last unit.
 bool more_severe(const std::pair<double, UnitIndex>& left, const std::pair<double, UnitIndex>& right) {
   return left.first != right.first ? left.first > right.first : left.second > right.second;
 }

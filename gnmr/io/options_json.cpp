@@ -76,7 +76,7 @@ class OptionsHandler : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception& error) override {
-    // The parser refuses 1e999 as out of range; SPEC wants the option named.
+    // The parser refuses 1e999 as out of range; the option must be named.
     if (error.id == 406 && spec_index_) fail(fmt::format("option `{}`: the number is not finite", key_));
     fail(fmt::format("not JSON at byte {}{}", position, key_.empty() ? "" : ", after " + in_quotes(key_)));
   }

@@ -12,7 +12,16 @@ double share(double part, std::uint64_t whole) {
 
 }  // namespace
 
-DetectionScore::DetectionScore(std::size_t units) : units_(units), in_recovery_(units, 0) {}
+DetectionScore::DetectionScore(std::size_t units, std::span<const UnitIndex> recovered)
+    : units_(units), in_recovery_(units, 0) {
+  set_recovered(recovered);
+}
+
+void DetectionScore::set_recovered(std::span<const UnitIndex> recovered) {
+  for (const UnitIndex unit : recovered_) in_recovery_[unit] = 0;
+  recovered_.assign(recovered.begin(), recovered.end());
+  for (const UnitIndex unit : recovered_) in_recovery_[unit] = 1;
+}
 
 void DetectionScore::find(UnitFault& fault) {
   if (fault.found) return;
@@ -43,9 +52,7 @@ void DetectionScore::add(std::span<const std::uint8_t> faulty, const Decision& d
     ++delays_;
     delay_sum_ += static_cast<double>(decision.step - fault.first_step);
   }
-  for (const UnitIndex unit : recovered_) in_recovery_[unit] = 0;
-  recovered_.assign(decision.recovered.begin(), decision.recovered.end());
-  for (const UnitIndex unit : recovered_) in_recovery_[unit] = 1;
+  set_recovered(decision.recovered);
 }
 
 double DetectionScore::recall() const { return share(static_cast<double>(found_), faults_); }

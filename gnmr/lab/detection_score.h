@@ -19,7 +19,8 @@ namespace gnmr::lab {
 /// Counts faults and admissions, step by step.
 class DetectionScore {
  public:
-  explicit DetectionScore(std::size_t units);
+  /// `recovered`: units that are in recovery before the first step, as after a resumed run.
+  explicit DetectionScore(std::size_t units, std::span<const UnitIndex> recovered = {});
 
   /// One step: which units were faulty in it, and the decision made after it. Steps come in order.
   void add(std::span<const std::uint8_t> faulty, const Decision& decision);
@@ -45,6 +46,7 @@ class DetectionScore {
   };
 
   void find(UnitFault& fault);
+  void set_recovered(std::span<const UnitIndex> recovered);
 
   std::vector<UnitFault> units_;
   std::vector<std::uint8_t> in_recovery_;  // during the step, by the decision before it

@@ -59,6 +59,19 @@ TEST(HeatMap, ALongRunStillFits) {
   EXPECT_NE(picture.lines[2].find('!'), std::string::npos);  // merged columns keep what is worst
 }
 
+TEST(HeatMap, NoLineIsWiderThanItMayBe) {
+  for (const std::size_t columns : {64U, 80U, 120U}) {
+    const Picture picture = draw(4, 1000, {.columns = columns, .unit_rows = 10, .color = false});
+    ASSERT_EQ(picture.lines.size(), picture.expected_lines);
+    for (const std::string& line : picture.lines) {
+      const auto characters = std::count_if(line.begin(), line.end(), [](char character) {
+        return (static_cast<unsigned char>(character) & 0xC0U) != 0x80U;
+      });
+      EXPECT_LE(characters, static_cast<std::ptrdiff_t>(columns)) << line;
+    }
+  }
+}
+
 TEST(HeatMap, ManyUnitsShareRows) {
   const Picture picture = draw(1000, 60, {.columns = 80, .unit_rows = 20, .color = false});
   ASSERT_EQ(picture.lines.size(), picture.expected_lines);

@@ -143,6 +143,53 @@ TEST(Replay, AFullDiskIsAnOutputError) {
   EXPECT_EQ(run_gnmr("replay " + trace + " --journal /dev/full").status, 4);
 }
 
+TEST(Replay, AnOutputNeverReplacesAnInput) {
+  const Scratch scratch;
+  const std::string text = testing::read_file(golden("spike.csv"));
+  const std::string trace = scratch.write("in.csv", text);
+  for (const char* const flag : {"--decisions", "--journal", "--signals", "--save-state"}) {
+    EXPECT_EQ(run_gnmr("replay -q " + trace + " " + flag + " " + trace).status, 2) << flag;
+    EXPECT_EQ(testing::read_file(trace), text) << flag;
+  }
+  const std::string out = scratch.path("out.jsonl");
+  EXPECT_EQ(run_gnmr("replay -q " + trace + " --decisions " + out + " --journal " + out).status, 2);
+  const std::string state = scratch.path("state");
+  EXPECT_EQ(run_gnmr("replay -q " + trace + " --save-state " + state).status, 0);
+  EXPECT_EQ(run_gnmr("replay -q " + trace + " --load-state " + state + " --save-state " + state).status, 0);
+}
+
+TEST(Replay, WhatCannotBeSaidIsNoCrash) {
+  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "there is no /dev/full here";
+  const auto status = [](const std::string& arguments) {
+    return WEXITSTATUS(std::system((GNMR_PROGRAM " " + arguments).c_str()));
+  };
+  EXPECT_EQ(status("replay /nowhere 2>/dev/full"), 3);
+  EXPECT_EQ(status("replay /nowhere 2>&-"), 3);
+  EXPECT_EQ(status("replay " + golden("spike.csv") + " --live 2>/dev/full >/dev/null"), 0);
+  EXPECT_EQ(status("replay " + golden("spike.csv") + " >/dev/full 2>/dev/null"), 4);
+  EXPECT_EQ(status("options >/dev/full 2>/dev/null"), 4);
+}
+
+TEST(Replay, NamesCannotCommandATerminal) {
+  const Scratch scratch;
+  std::string text = "step,\"\x1b[2Jevil\nname\"\n";
+  for (int step = 0; step < 40; ++step) text += std::to_string(step) + (step == 35 ? ",nan\n" : ",1\n");
+  const ProgramRun run = run_gnmr("replay --live " + scratch.write("evil.csv", text));
+  EXPECT_EQ(run.status, 0);
+  EXPECT_EQ((run.out + run.err).find('\x1b'), std::string::npos);
+  EXPECT_NE(run.out.find("?[2Jevil?name"), std::string::npos) << run.out;
+}
+
+TEST(Replay, StepsOfTheTruthBeyondTheTraceAreTold) {
+  const Scratch scratch;
+  const std::string trace = scratch.write("t.csv", "step,a\n1,1\n2,1\n");
+  const ProgramRun run =
+      run_gnmr("replay " + trace + " --truth " + scratch.write("x.csv", "step,a\n1,0\n2,0\n3,1\n4,1\n"));
+  EXPECT_EQ(run.status, 0);
+  EXPECT_NE(run.err.find("2 steps of the truth"), std::string::npos) << run.err;
+  EXPECT_EQ(run_gnmr("replay " + trace + " --truth " + scratch.write("y.csv", "step,a\n1,0\n2,0\n3,x\n")).status, 3);
+}
+
 TEST(Replay, FlagsWinOverTheFileAndTheFileOverThePreset) {
   const Scratch scratch;
   const std::string config = scratch.write("o.json", "{\"tau\":3,\"window\":7,\"preset\":\"paper\"}");
@@ -212,7 +259,7 @@ TEST(Replay, LiveDrawsTheFinalPictureWhereThereIsNoTerminal) {
   EXPECT_EQ(drawn.err.find('\x1b'), std::string::npos);
   EXPECT_NE(drawn.err.find("layers.7.gate"), std::string::npos);
   EXPECT_NE(drawn.err.find("budget 3"), std::string::npos);
-  EXPECT_EQ(std::count(drawn.err.begin(), drawn.err.end(), '\n'), 40 + 7);
+  EXPECT_EQ(std::count(drawn.err.begin(), drawn.err.end(), '\n'), 40 + 8);
 }
 
 TEST(Replay, AReaderThatGoesAwayIsNoCrash) {

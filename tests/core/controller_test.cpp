@@ -105,16 +105,24 @@ std::size_t compare(std::uint64_t seed, std::size_t units_count, int steps) {
   EXPECT_EQ(controller.max_recovered(), static_cast<std::uint64_t>(expected->max_units()));
   EXPECT_EQ(controller.max_recovered_cost(), expected->cost_limit());
   RandomRun run(random, units_count);
+  const bool as_floats = random.chance(0.3);
   for (int step = 0; step < steps; ++step) {
-    const auto norms = run.next();
+    auto norms = run.next();
+    if (as_floats) {
+      for (auto& norm : norms) {
+        if (norm) norm = static_cast<double>(static_cast<float>(*norm));
+      }
+    }
     const NormArrays arrays(norms);
+    const std::vector<float> floats(arrays.norms.begin(), arrays.norms.end());
     const naive::Decision theirs = expected->step(norms);
     if (random.chance(0.05)) {  // an observation that is withdrawn leaves no trace
       const NormArrays other(run.next());
       controller.observe({.step = step, .norms = other.norms, .sampled = other.sampled});
       controller.withdraw();
     }
-    const Decision& ours = controller.step({.step = step, .norms = arrays.norms, .sampled = arrays.sampled});
+    const NormSpan span = as_floats ? NormSpan(floats) : NormSpan(arrays.norms);
+    const Decision& ours = controller.step({.step = step, .norms = span, .sampled = arrays.sampled});
     const bool same_decision = ours.common == theirs.common && to_sizes(ours.admitted) == theirs.admitted &&
                                to_sizes(ours.denied) == theirs.denied && to_sizes(ours.futile) == theirs.futile &&
                                to_sizes(ours.released) == theirs.released &&

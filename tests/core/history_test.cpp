@@ -135,7 +135,7 @@ TEST(History, ManyUnitsAreTreatedAsFewAre) {
   }
 }
 
-// SPEC: p and w below 2^-60 become 0; without it a step over denormals slowed down fifteenfold.
+// docs/algorithm.md: p and w below 2^-60 become 0; without it a step over denormals slowed down fifteenfold.
 TEST(History, NoMemoryEndsAsADenormal) {
   Options options;
   options.fall_tau = 0;
@@ -150,11 +150,27 @@ TEST(History, NoMemoryEndsAsADenormal) {
   EXPECT_NEAR(state.mean_sum, 1.0, 1e-12);
   WeightTable weights(0.98);
   weights.extend_to(20000);
-  for (std::uint32_t count = 0; count <= weights.last(); ++count) {
+  for (std::uint32_t count = 0; count <= 20000; ++count) {
     const double weight = weights.weight(count);
     ASSERT_TRUE(weight == 0 || weight >= 0x1p-60);
   }
   EXPECT_EQ(weights.weight(20000), 0.0);
+}
+
+// A decay so near to 1 that the table ends before the weight does.
+TEST(WeightTable, GoesOnBeyondItsTable) {
+  constexpr double kDecay = 0.999999;
+  constexpr std::uint32_t kLast = WeightTable::kTabulated + 3 * WeightTable::kStride + 7;
+  WeightTable table(kDecay);
+  table.extend_to(kLast);
+  double weight = 1.0;
+  for (std::uint32_t count = 0; count <= kLast; ++count) {
+    const bool near_an_end = count < 3 || count + 3 > WeightTable::kTabulated;
+    if (near_an_end && (count % 1000 < 3 || count + 9 > kLast || count % WeightTable::kStride < 2)) {
+      ASSERT_EQ(table.weight(count), weight) << count;
+    }
+    weight = unit_math::next_weight(kDecay, weight);
+  }
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The naive second implementation of SPEC.md: see naive_controller.h. Quoted comments are sentences of that page.
-// SPDX-License-Identifier: Apache-2.0
+// The naive second implementation of docs/algorithm.md: see naive_controller.h. Quoted comments are sentences of that
+// page. SPDX-License-Identifier: Apache-2.0
 #include "naive_controller.h"
 
 #include <algorithm>

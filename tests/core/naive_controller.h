@@ -1,9 +1,9 @@
-// A naive second implementation of SPEC.md, written from that page alone: an oracle for differential tests.
+// A naive second implementation of docs/algorithm.md, written from that page alone: an oracle for differential tests.
 // SPDX-License-Identifier: Apache-2.0
 //
 // It follows the order of the page, one loop or one line per sentence, and makes no attempt at speed. Quoted comments
-// are the sentences of SPEC.md that the next lines carry out. It starts no threads; one controller belongs to one
-// thread at a time. Compile with -ffp-contract=off.
+// are the sentences of docs/algorithm.md that the next lines carry out. It starts no threads; one controller belongs to
+// one thread at a time. Compile with -ffp-contract=off.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Tests of the naive second implementation of SPEC.md: every golden trace, and single sentences of the page by hand.
-// SPDX-License-Identifier: Apache-2.0
+// Tests of the naive second implementation of docs/algorithm.md: every golden trace, and single sentences of the page
+// by hand. SPDX-License-Identifier: Apache-2.0
 #include "naive_controller.h"
 
 #include <gtest/gtest.h>

@@ -51,7 +51,7 @@ inline Options random_options(Random& random) {
   if (sometimes()) options.delta_tau = random.pick({1e-6, 0.1, 0.5, 2.0, 1e300});
   if (sometimes()) options.fall_tau = random.pick({0.0, 1e-6, 0.1, 0.7, 5.0});
   if (sometimes()) options.baseline = random.pick({0.0, 0.3, 1.0});
-  if (sometimes()) options.window = random.pick({1, 2, 3, 7, 30});
+  if (sometimes()) options.window = random.pick({1, 2, 3, 7, 30, 1024});
   if (sometimes()) options.noise_factor = random.pick({0.0, 0.5, 2.0, 8.0, 1e306});
   if (sometimes()) options.noise_beta = random.pick({0.0, 0.5, 0.9, 0.98, 0.9999999, 1 - 0x1p-53});
   if (sometimes()) options.mean_cap = random.pick({0.0, 1.0000001, 1.3, 2.0, 3.0, 10.0, 1e300});

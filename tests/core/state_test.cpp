@@ -115,6 +115,27 @@ TEST_F(StateChange, AForcedUnitLeavesRecovery) {
   EXPECT_EQ(other.restore(controller_.save()).released_units, (std::vector<std::string>{"d"}));
 }
 
+TEST_F(StateChange, ForcedUnitsMayCostAnything) {
+  std::vector<Unit> forced = units_;
+  for (const std::size_t unit : {1U, 3U}) {
+    forced[unit].forced = true;
+    forced[unit].cost = std::numeric_limits<std::int64_t>::max();
+  }
+  Controller other(forced, options_);
+  EXPECT_EQ(other.restore(controller_.save()).released_units, (std::vector<std::string>{"b", "d"}));
+  EXPECT_EQ(other.step({.step = 100, .norms = std::vector<double>(6, 1.0)}).recovered_cost, 1);
+}
+
+// Norms near the largest double may round a mean to infinity: such a state is a controller's own.
+TEST(State, AnInfiniteMeanIsTakenOver) {
+  Controller controller({{.name = "a"}});
+  const std::vector<double> norms{std::numeric_limits<double>::max()};
+  for (int step = 0; step < 80; ++step) controller.step({.step = step, .norms = norms});
+  Controller other({{.name = "a"}});
+  EXPECT_NO_THROW(other.restore(controller.save()));
+  EXPECT_EQ(other.save(), controller.save());
+}
+
 TEST_F(StateChange, HistoriesGoByName) {
   const std::vector<Unit> moved{{.name = "new"}, {.name = "c"}, {.name = "a"}};
   Controller other(moved, options_);
@@ -184,6 +205,8 @@ TEST_F(StateChange, AStateThatNoControllerWroteIsRefusedAndNothingChanges) {
       [](ControllerState& s) { s.units[1].admitted_for = static_cast<RiskKind>(9); },
       [](ControllerState& s) { s.units[1].samples = 0; },
       [](ControllerState& s) { s.options.beta = 1.5; },
+      [](ControllerState& s) { s.decisions = std::numeric_limits<std::uint64_t>::max(); },
+      [](ControllerState& s) { s.units[1].steps_in_recovery = std::numeric_limits<std::uint32_t>::max(); },
   };
   for (std::size_t i = 0; i < spoils.size(); ++i) {
     ControllerState bad = good;

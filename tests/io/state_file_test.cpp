@@ -194,7 +194,6 @@ TEST(StateFile, UnknownSectionsAndOptionsAreSkipped) {
 }
 
 TEST(StateFile, HostileFilesWithAGoodChecksumAreErrors) {
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
   const auto number = [](std::uint64_t value, int bytes) {
     std::string out;
     HandMadeFile::put(out, value, bytes);
@@ -224,7 +223,6 @@ TEST(StateFile, HostileFilesWithAGoodChecksumAreErrors) {
          p.recovery += p.recovery;
        }},
       {"mean", [](Payloads& p) { p.history = Payloads::one_history(5, std::nan(""), {}); }},
-      {"mean", [&](Payloads& p) { p.history = Payloads::one_history(5, kInfinity, {}); }},
       {"mean", [](Payloads& p) { p.history = Payloads::one_history(5, -1, {}); }},
       {"mean", [](Payloads& p) { p.history = Payloads::one_history(5, -0.0, {}); }},
       {"ratio",
@@ -265,6 +263,13 @@ TEST(StateFile, HostileFilesWithAGoodChecksumAreErrors) {
     EXPECT_NE(error.find(cases[i].first), std::string::npos) << "case " << i << ": " << error;
     EXPECT_TRUE(error.starts_with("[state] ")) << error;
   }
+}
+
+// Norms near the largest double may round a mean to infinity: what a controller saves must load.
+TEST(StateFile, AnInfiniteMeanIsReadBack) {
+  Payloads payloads;
+  payloads.history = Payloads::one_history(5, std::numeric_limits<double>::infinity(), {});
+  EXPECT_NO_THROW(decode(payloads.file().seal()));
 }
 
 TEST(StateFile, SectionsThatAreMissingTwiceOrLyingAreErrors) {
