@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+// The naive second implementation on every golden trace, read by a CSV splitter of its own.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "naive_controller.h"
+
+namespace gnmr::naive {
+namespace {
+
+using Norm = std::optional<double>;
+using Norms = std::vector<Norm>;
+using nlohmann::json;
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+std::string read_text(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    throw std::runtime_error("cannot read " + path.filename().string());
+  }
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+std::string without_blanks(const std::string& cell) {
+  const std::size_t first = cell.find_first_not_of(" \t");
+  if (first == std::string::npos) {
+    return "";
+  }
+  return cell.substr(first, cell.find_last_not_of(" \t") - first + 1);
+}
+
+// Rows of cells: RFC 4180 quoting, LF or CRLF, a byte-order mark ignored, blank and white lines skipped. It trusts the
+// file.
+std::vector<std::vector<std::string>> split_csv(std::string text) {
+  if (text.starts_with("\xEF\xBB\xBF")) {
+    text.erase(0, 3);
+  }
+  if (!text.ends_with('\n')) {
+    text += '\n';
+  }
+  std::vector<std::vector<std::string>> rows;
+  std::vector<std::string> row;
+  std::string cell;
+  bool in_quotes = false;
+  bool was_quoted = false;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const char c = text[at];
+    if (in_quotes) {
+      if (c != '"') {
+        cell += c;
+      } else if (text[at + 1] == '"') {
+        cell += '"';
+        ++at;
+      } else {
+        in_quotes = false;
+      }
+    } else if (c == '"') {
+      in_quotes = true;
+      was_quoted = true;
+      cell.clear();  // drops blanks before the quote
+    } else if (c == ',' || c == '\n') {
+      row.push_back(was_quoted ? cell : without_blanks(cell));
+      const bool blank_line = c == '\n' && row.size() == 1 && row[0].empty() && !was_quoted;
+      if (c == '\n') {
+        if (!blank_line) {
+          rows.push_back(row);
+        }
+        row.clear();
+      }
+      cell.clear();
+      was_quoted = false;
+    } else if (c != '\r' && !was_quoted) {
+      cell += c;
+    }
+  }
+  return rows;
+}
+
+// std::strtod knows every form of the page: signs, exponents, nan, inf and infinity in any case; too large is infinity,
+// too small 0.
+Norm to_norm(const std::string& cell) {
+  if (cell.empty()) {
+    return std::nullopt;
+  }
+  char* end = nullptr;
+  const double norm = std::strtod(cell.c_str(), &end);
+  if (end != cell.c_str() + cell.size()) {
+    throw std::runtime_error("not a number: " + cell);
+  }
+  return norm;
+}
+
+Options to_options(const json& object) {
+  Options options = object.value("preset", "default") == "paper" ? Options::paper() : Options{};
+  const std::map<std::string, double*> reals = {
+      {"beta", &options.beta},
+      {"tau", &options.tau},
+      {"delta_tau", &options.delta_tau},
+      {"fall_tau", &options.fall_tau},
+      {"baseline", &options.baseline},
+      {"noise_factor", &options.noise_factor},
+      {"noise_beta", &options.noise_beta},
+      {"mean_cap", &options.mean_cap},
+      {"common_share", &options.common_share},
+      {"max_o", &options.max_o},
+      {"max_cost", &options.max_cost},
+  };
+  const std::map<std::string, std::int64_t*> integers = {
+      {"window", &options.window},
+      {"warmup_samples", &options.warmup_samples},
+      {"lock_steps", &options.lock_steps},
+      {"max_lock_steps", &options.max_lock_steps},
+      {"cooldown_steps", &options.cooldown_steps},
+      {"group_max", &options.group_max},
+      {"lag", &options.lag},
+  };
+  for (const auto& [name, value] : object.items()) {
+    if (reals.contains(name)) {
+      *reals.at(name) = value.get<double>();
+    } else if (integers.contains(name)) {
+      *integers.at(name) = value.get<std::int64_t>();
+    } else if (name != "preset") {
+      throw std::runtime_error("unknown option " + name);
+    }
+  }
+  return options;
+}
+
+std::vector<Unit> to_units(const std::vector<std::string>& header, const std::filesystem::path& units_path) {
+  std::vector<Unit> units;
+  for (std::size_t column = 1; column < header.size(); ++column) {
+    units.push_back({.name = header[column], .cost = 1, .group = "", .forced = false});
+  }
+  if (std::filesystem::exists(units_path)) {
+    const json file = json::parse(read_text(units_path));
+    for (const json& entry : file.at("units")) {
+      for (Unit& unit : units) {
+        if (unit.name == entry.at("name").get<std::string>()) {
+          unit.cost = entry.value("cost", std::int64_t{1});
+          unit.group = entry.value("group", "");
+        }
+      }
+    }
+  }
+  return units;
+}
+
+json names_of(const Indices& indices, const std::vector<Unit>& units) {
+  json names = json::array();
+  for (const std::size_t index : indices) {
+    names.push_back(units[index].name);
+  }
+  return names;
+}
+
+std::vector<std::string> golden_names() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(GNMR_GOLDEN_DIR)) {
+    if (entry.path().extension() == ".csv") {
+      names.push_back(entry.path().stem().string());
+    }
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+class NaiveGolden : public testing::TestWithParam<std::string> {};
+
+TEST_P(NaiveGolden, TakesTheExpectedDecisions) {
+  const std::filesystem::path folder = GNMR_GOLDEN_DIR;
+  const std::string name = GetParam();
+  const auto rows = split_csv(read_text(folder / (name + ".csv")));
+  ASSERT_FALSE(rows.empty());
+  const std::vector<Unit> units = to_units(rows[0], folder / (name + ".units.json"));
+  Controller controller(units, to_options(json::parse(read_text(folder / (name + ".options.json")))));
+
+  std::ifstream expected(folder / (name + ".decisions.jsonl"));
+  std::string line;
+  for (std::size_t row = 1; row < rows.size(); ++row) {
+    ASSERT_EQ(rows[row].size(), units.size() + 1);
+    Norms norms;
+    for (std::size_t column = 1; column < rows[row].size(); ++column) {
+      norms.push_back(to_norm(rows[row][column]));
+    }
+    const Decision decision = controller.step(norms);
+    const json actual = {
+        {"step", std::stoll(rows[row][0])},
+        {"common", decision.common},
+        {"admitted", names_of(decision.admitted, units)},
+        {"denied", names_of(decision.denied, units)},
+        {"futile", names_of(decision.futile, units)},
+        {"released", names_of(decision.released, units)},
+        {"recovered", names_of(decision.recovered, units)},
+    };
+    ASSERT_TRUE(std::getline(expected, line)) << "no decision for row " << row;
+    ASSERT_EQ(actual, json::parse(line)) << "row " << row;
+  }
+  EXPECT_FALSE(std::getline(expected, line)) << "decisions left over";
+}
+
+INSTANTIATE_TEST_SUITE_P(Traces, NaiveGolden, testing::ValuesIn(golden_names()),
+                         [](const testing::TestParamInfo<std::string>& trace) { return trace.param; });
+
+TEST(NaiveCsv, OddForms) {
+  const auto rows = split_csv("\xEF\xBB\xBFstep,\"a, \"\"b\"\"\", c \r\n \t \r\n\r\n1,,\" 2\"\n3, 4 ,5.");
+  const std::vector<std::vector<std::string>> expected = {{"step", "a, \"b\"", "c"}, {"1", "", " 2"}, {"3", "4", "5."}};
+  EXPECT_EQ(rows, expected);
+  EXPECT_EQ(to_norm(""), std::nullopt);
+  EXPECT_EQ(to_norm("1e400"), kInf);
+  EXPECT_EQ(to_norm("1e-400"), 0.0);
+  EXPECT_EQ(to_norm("+.5"), 0.5);
+}
+}  // namespace
+}  // namespace gnmr::naive
