@@ -22,6 +22,7 @@ namespace {
 
 using Norm = std::optional<double>;
 using Norms = std::vector<Norm>;
+using Indices = std::vector<std::size_t>;
 using nlohmann::json;
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
