@@ -31,7 +31,7 @@ test: test-sanitized test-fuzz test-release
 
 test-release: build
 	@scripts/install_dependencies.sh test
-	@$(CONFIGURE) release -DGNMR_BUILD_TESTS=ON >/dev/null
+	@$(CONFIGURE) release -DGNMR_BUILD_TESTS=ON -DGNMR_TEST_PYTHON="$$(scripts/python_env.sh)" >/dev/null
 	cmake --build build --parallel $(JOBS)
 	ctest --test-dir build --parallel $(JOBS) --output-on-failure
 

@@ -3,6 +3,6 @@
 # Runs the benchmarks that `make bench` has built; docs/benchmarks.md says how to read them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-for name in controller replay; do
+for name in controller replay formats; do
   "build/bin/gnmr_${name}_bench" --benchmark_counters_tabular=true "$@"
 done

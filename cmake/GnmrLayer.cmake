@@ -34,3 +34,20 @@ function(gnmr_add_layer name)
   target_compile_features(gnmr_${name} PUBLIC cxx_std_20)
   target_link_libraries(gnmr_${name} PUBLIC ${ARG_PUBLIC} PRIVATE $<BUILD_INTERFACE:gnmr_compile_flags> ${ARG_PRIVATE})
 endfunction()
+
+# gnmr_add_lane_kernels(TARGET AVX2_SOURCE): the flags of a layer that does arithmetic in lanes, and its AVX2 kernels
+# where the machine may have them (the choice is made at run time).
+#
+# Every operation is rounded by itself. -fno-trapping-math and -fno-math-errno change no value; they let the compiler
+# choose lanes instead of branches.
+function(gnmr_add_lane_kernels target avx2_source)
+  target_compile_options(${target} PRIVATE
+    $<$<CXX_COMPILER_ID:GNU,Clang,AppleClang>:-ffp-contract=off;-fno-trapping-math;-fno-math-errno>
+    $<$<AND:$<CXX_COMPILER_ID:GNU>,$<NOT:$<CONFIG:Debug>>>:-O3>)
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+    set_source_files_properties(${avx2_source} PROPERTIES COMPILE_OPTIONS -mavx2)
+    target_compile_definitions(${target} PRIVATE GNMR_HAVE_AVX2_KERNELS)
+  else()
+    set_source_files_properties(${avx2_source} PROPERTIES HEADER_FILE_ONLY ON)
+  endif()
+endfunction()

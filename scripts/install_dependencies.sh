@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs what is missing for a purpose: build, test, bench or format. Does nothing where all is there.
+# Installs what is missing for a purpose: build, test, python, bench, format or lint. Does nothing where all is there.
 #
 #   scripts/install_dependencies.sh build test
 #
@@ -43,10 +43,14 @@ for purpose in "$@"; do
       need_header gtest/gtest.h libgtest-dev
       need_fuzzer_runtime
       ;;
+    python)
+      need_command python3 python3
+      python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing+=(python3-venv)
+      ;;
     bench) need_header benchmark/benchmark.h libbenchmark-dev ;;
     format) need_command clang-format clang-format ;;
     lint) need_command clang-tidy clang-tidy ;;
-    *) echo "install_dependencies: unknown purpose '$purpose' (build, test, bench, format, lint)" >&2; exit 2 ;;
+    *) echo "install_dependencies: unknown purpose '$purpose' (build, test, python, bench, format, lint)" >&2; exit 2 ;;
   esac
 done
 

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/formats/delayed_scaling.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+
+#include "gnmr/formats/group_scale.h"
+
+namespace gnmr::formats {
+
+void observe_amax(const DelayedScaling& options, float amax, DelayedState& state) {
+  if (options.history_length == 0 || options.update_interval == 0) {
+    throw std::invalid_argument("[observe_amax] expected a history length and an update interval of at least 1");
+  }
+  if (amax < 0) throw std::invalid_argument("[observe_amax] expected an amax of at least 0");
+  std::vector<float>& history = state.amax_history;
+  if (std::isfinite(amax)) {
+    history.push_back(amax);
+    if (history.size() > options.history_length) {
+      history.erase(history.begin(), history.end() - static_cast<std::ptrdiff_t>(options.history_length));
+    }
+  }
+  const bool due = state.observations % options.update_interval == 0;
+  ++state.observations;
+  if (!due || history.empty()) return;
+  const float chosen =
+      options.choice == AmaxChoice::newest ? history.back() : *std::max_element(history.begin(), history.end());
+  if (!(chosen > 0)) return;
+  const float scale = std::ldexp(float32_scale(options.format, chosen), options.margin);
+  state.scale = std::clamp(scale, kSmallestScale, std::numeric_limits<float>::max());
+}
+
+}  // namespace gnmr::formats

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// The scale follows the history at the given interval, and a saved state goes on as the first would have.
+#include "gnmr/formats/delayed_scaling.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+#include <vector>
+
+#include "formats/sample_values.h"
+
+namespace gnmr::formats {
+namespace {
+
+using testing::Noise;
+
+TEST(DelayedScaling, FollowsTheLargestOfTheLastValues) {
+  for (const std::uint32_t length : {1u, 4u, 16u}) {
+    for (const std::uint32_t interval : {1u, 3u, 100u}) {
+      const DelayedScaling options{.history_length = length, .update_interval = interval};
+      DelayedState state;
+      std::vector<float> all;
+      float expected = 1;
+      Noise noise(length + interval);
+      for (std::uint32_t step = 0; step < 250; ++step) {
+        all.push_back(std::fabs(noise.normal()));
+        observe_amax(options, all.back(), state);
+        if (step % interval == 0) {
+          const std::size_t kept = std::min<std::size_t>(length, all.size());
+          expected = *std::max_element(all.end() - static_cast<std::ptrdiff_t>(kept), all.end()) / 448.0f;
+        }
+        ASSERT_EQ(state.scale, expected) << step;
+        ASSERT_LE(state.amax_history.size(), length);
+      }
+      EXPECT_EQ(state.observations, 250u);
+    }
+  }
+}
+
+TEST(DelayedScaling, TheNewestMayDecideAndAMarginAddsRoom) {
+  const DelayedScaling options{.format = Format::e5m2, .choice = AmaxChoice::newest, .margin = 2};
+  DelayedState state;
+  observe_amax(options, 100, state);
+  observe_amax(options, 10, state);
+  EXPECT_EQ(state.scale, 10 / 57344.0f * 4);
+}
+
+TEST(DelayedScaling, ZerosAndWhatIsNotFiniteLeaveTheScale) {
+  DelayedState state;
+  observe_amax({}, 0, state);
+  EXPECT_EQ(state.scale, 1);
+  observe_amax({}, 2, state);
+  const float scale = state.scale;
+  observe_amax({}, std::numeric_limits<float>::quiet_NaN(), state);
+  observe_amax({}, std::numeric_limits<float>::infinity(), state);
+  EXPECT_EQ(state.scale, scale);
+  EXPECT_EQ(state.amax_history, (std::vector<float>{0, 2}));
+  EXPECT_EQ(state.observations, 4u);
+  for (int i = 0; i < 40; ++i) observe_amax({}, 0, state);
+  EXPECT_EQ(state.scale, scale);
+}
+
+TEST(DelayedScaling, TheScaleStaysAUsableNumber) {
+  DelayedState state;
+  observe_amax({.margin = 200}, 3e38f, state);
+  EXPECT_TRUE(std::isfinite(state.scale));
+  state = {};
+  observe_amax({.margin = -200}, 1e-45f, state);
+  EXPECT_GE(state.scale, 0x1p-126f);
+}
+
+TEST(DelayedScaling, ASavedStateGoesOn) {
+  const DelayedScaling options{.history_length = 5, .update_interval = 4};
+  DelayedState first, second;
+  Noise noise(3);
+  for (int step = 0; step < 60; ++step) {
+    const float amax = std::fabs(noise.normal());
+    observe_amax(options, amax, first);
+    observe_amax(options, amax, second);
+    second =
+        DelayedState{.amax_history = second.amax_history, .observations = second.observations, .scale = second.scale};
+    ASSERT_EQ(first.scale, second.scale);
+  }
+}
+
+TEST(DelayedScaling, WhatCannotBeIsRefused) {
+  DelayedState state;
+  EXPECT_THROW(observe_amax({.history_length = 0}, 1, state), std::invalid_argument);
+  EXPECT_THROW(observe_amax({.update_interval = 0}, 1, state), std::invalid_argument);
+  EXPECT_THROW(observe_amax({}, -1, state), std::invalid_argument);
+  EXPECT_EQ(state.observations, 0u);
+}
+
+}  // namespace
+}  // namespace gnmr::formats
