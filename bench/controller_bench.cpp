@@ -5,17 +5,19 @@
 // `samples` says how much history the units have: at 30 the weights of the means still count, at 10,000 they are 0.
 #include <benchmark/benchmark.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <string>
 #include <vector>
 
+#include "bench/timing.h"
 #include "gnmr/core/controller.h"
 
 namespace {
+
+using gnmr::bench::median;
+using gnmr::bench::microseconds_of;
 
 constexpr std::size_t kFloorBytesPerUnit = 96;
 constexpr std::size_t kStepsPerBatch = 8;
@@ -80,16 +82,6 @@ gnmr::ControllerState make_state(std::size_t units, std::uint32_t samples, const
   return state;
 }
 
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
-double microseconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
-}
-
 void controller_step(benchmark::State& bench) {
   const auto units = static_cast<std::size_t>(bench.range(0));
   const auto samples = static_cast<std::uint32_t>(bench.range(1));
@@ -119,17 +111,15 @@ void controller_step(benchmark::State& bench) {
     for (std::size_t i = 0; i < 2; ++i) step(i);
     double total = 0;
     for (std::size_t i = 2; i < steps.norms.size(); ++i) {
-      const auto start = std::chrono::steady_clock::now();
-      step(i);
-      step_us.push_back(microseconds_since(start));
+      step_us.push_back(microseconds_of([&] { step(i); }));
       total += step_us.back();
     }
     std::memcpy(to.data(), from.data(), to.size());
     for (std::size_t i = 0; i < kStepsPerBatch; ++i) {
-      const auto start = std::chrono::steady_clock::now();
-      std::memcpy(to.data(), from.data(), to.size());
-      benchmark::ClobberMemory();
-      floor_us.push_back(microseconds_since(start));
+      floor_us.push_back(microseconds_of([&] {
+        std::memcpy(to.data(), from.data(), to.size());
+        benchmark::ClobberMemory();
+      }));
     }
     bench.SetIterationTime(total * 1e-6);
   }

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/timing.h"
 #include "gnmr/formats/scaling.h"
 
 namespace {
@@ -39,16 +40,8 @@ struct Buffers {
   }
 };
 
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
-double microseconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
-}
-
+using gnmr::bench::median;
+using gnmr::bench::microseconds_of;
 using Work = std::function<void(Buffers&)>;
 
 void compare_with_memcpy(benchmark::State& bench, const Work& work) {
@@ -56,15 +49,15 @@ void compare_with_memcpy(benchmark::State& bench, const Work& work) {
   std::vector<double> cast_us, memcpy_us;
   work(buffers);
   for (auto _ : bench) {
-    auto start = std::chrono::steady_clock::now();
-    work(buffers);
-    benchmark::ClobberMemory();
-    cast_us.push_back(microseconds_since(start));
+    cast_us.push_back(microseconds_of([&] {
+      work(buffers);
+      benchmark::ClobberMemory();
+    }));
     bench.SetIterationTime(cast_us.back() * 1e-6);
-    start = std::chrono::steady_clock::now();
-    std::memcpy(buffers.copy.data(), buffers.input.data(), buffers.input.size() * sizeof(float));
-    benchmark::ClobberMemory();
-    memcpy_us.push_back(microseconds_since(start));
+    memcpy_us.push_back(microseconds_of([&] {
+      std::memcpy(buffers.copy.data(), buffers.input.data(), buffers.input.size() * sizeof(float));
+      benchmark::ClobberMemory();
+    }));
   }
   bench.counters["cast_us"] = median(cast_us);
   bench.counters["memcpy_us"] = median(memcpy_us);

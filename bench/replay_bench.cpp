@@ -5,19 +5,21 @@
 // Counters: replay_mb_s, read_mb_s (reading alone), floor_mb_s, and ratio = replay time / floor time.
 #include <benchmark/benchmark.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "bench/timing.h"
 #include "gnmr/core/controller.h"
 #include "gnmr/io/byte_source.h"
 #include "gnmr/io/trace.h"
 
 namespace {
+
+using gnmr::bench::median;
+using gnmr::bench::microseconds_of;
 
 constexpr std::size_t kUnits = 280;
 constexpr std::size_t kBytes = std::size_t{32} << 20U;
@@ -39,12 +41,6 @@ std::string make_trace(int digits) {
     text += '\n';
   }
   return text;
-}
-
-double seconds_of(void (*work)(const std::string&), const std::string& text) {
-  const auto start = std::chrono::steady_clock::now();
-  work(text);
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 void count_lines(const std::string& text) {
@@ -78,24 +74,19 @@ void replay(const std::string& text) {
   }
 }
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 void csv_replay(benchmark::State& bench) {
   const std::string text = make_trace(static_cast<int>(bench.range(0)));
   std::vector<double> replayed, read, counted;
   for (auto _ : bench) {
-    replayed.push_back(seconds_of(replay, text));
-    read.push_back(seconds_of(read_only, text));
-    counted.push_back(seconds_of(count_lines, text));
-    bench.SetIterationTime(replayed.back());
+    replayed.push_back(microseconds_of([&] { replay(text); }));
+    read.push_back(microseconds_of([&] { read_only(text); }));
+    counted.push_back(microseconds_of([&] { count_lines(text); }));
+    bench.SetIterationTime(replayed.back() * 1e-6);
   }
-  const double megabytes = static_cast<double>(text.size()) / 1e6;
-  bench.counters["replay_mb_s"] = megabytes / median(replayed);
-  bench.counters["read_mb_s"] = megabytes / median(read);
-  bench.counters["floor_mb_s"] = megabytes / median(counted);
+  const auto bytes = static_cast<double>(text.size());  // bytes a microsecond are MB/s
+  bench.counters["replay_mb_s"] = bytes / median(replayed);
+  bench.counters["read_mb_s"] = bytes / median(read);
+  bench.counters["floor_mb_s"] = bytes / median(counted);
   bench.counters["ratio"] = median(replayed) / median(counted);
 }
 

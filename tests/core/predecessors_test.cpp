@@ -93,6 +93,21 @@ TEST(Predecessors, BudgetLockAndWaitAreNotMixedUp) {
   EXPECT_EQ(readmitted_at[0], futile_at[0] + 5);  // the wait
 }
 
+// Seen: a norm test that never tests the clip. Here it is the cap with which a sample enters the mean.
+TEST(Predecessors, ASampleBeyondTheCapEntersTheMeanCapped) {
+  for (const double norm : {100.0, 0.001}) {
+    Controller controller(plain_units(3));
+    std::vector<double> norms(3, 1.0);
+    for (int step = 0; step < 2000; ++step) controller.step({.step = step, .norms = norms});
+    const double mean = controller.save().units[1].mean_sum;  // its weight is 1 by now
+    norms[1] = norm;
+    controller.step({.step = 2000, .norms = norms});
+    const double capped = norm > 1 ? 2.0 * mean : mean / 2.0;
+    EXPECT_EQ(controller.save().units[1].mean_sum, 0.9 * mean + (1.0 - 0.9) * capped) << norm;
+    EXPECT_NE(capped, norm);
+  }
+}
+
 // Seen: sizes that do not match read beyond an array.
 TEST(Predecessors, AWrongNumberOfNormsIsAnErrorThatSaysSo) {
   Controller controller(plain_units(280));

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+# A file that a reader can hold in mind, and a main without policy.
+cmake_minimum_required(VERSION 3.22)
+file(GLOB_RECURSE files ${SOURCE}/gnmr/*.h ${SOURCE}/gnmr/*.cpp ${SOURCE}/apps/*.h ${SOURCE}/apps/*.cpp
+  ${SOURCE}/tests/*.h ${SOURCE}/tests/*.cpp ${SOURCE}/bench/*.h ${SOURCE}/bench/*.cpp)
+list(LENGTH files count)
+if(count LESS 100)
+  message(FATAL_ERROR "only ${count} files were looked at")
+endif()
+foreach(file IN LISTS files)
+  file(READ ${file} text)
+  string(REGEX MATCHALL "\n" line_ends "${text}")
+  list(LENGTH line_ends lines)
+  if(lines GREATER 500)
+    message(SEND_ERROR "${file} has ${lines} lines: would a reader find the way?")
+  endif()
+endforeach()
+file(STRINGS ${SOURCE}/apps/gnmr/main.cpp main_lines)
+list(LENGTH main_lines lines)
+if(lines GREATER 8)
+  message(SEND_ERROR "apps/gnmr/main.cpp has ${lines} lines: what it decides belongs where tests can call it")
+endif()
