@@ -44,7 +44,7 @@ test-sanitized:
 test-fuzz:
 	@scripts/install_dependencies.sh build test
 	@$(CONFIGURE) fuzz >/dev/null
-	cmake --build build-fuzz --parallel $(JOBS)
+	cmake --build build-fuzz --parallel $(JOBS) --target fuzzers
 	ctest --test-dir build-fuzz --parallel $(JOBS) --output-on-failure
 
 bench:
