@@ -125,7 +125,9 @@ TEST(RecordSink, ClosingDoesNotWaitForAWriteThatNeverReturns) {
   auto sink = background(path, 1 << 20);
   sink->append(std::string(500000, 'x') + "\n");
   const auto start = std::chrono::steady_clock::now();
+  sink->append("second\n");
   EXPECT_FALSE(sink->close(milliseconds(20)));
+  EXPECT_EQ(sink->dropped(), 2U);  // what is stuck counts as lost
   sink.reset();
   EXPECT_LT(std::chrono::steady_clock::now() - start, seconds(5));
   // Lets the forgotten thread end before the test does.
