@@ -76,6 +76,7 @@ History::History(std::size_t units, const Options& options, const SignalKernels*
       absences_(padded_, Absences{}),
       noise_weights_(options.noise_beta),
       stages_(padded_ / kBlockUnits, Stage::fresh),
+      fresh_blocks_(stages_.size()),
       zero_muted_(padded_, 0),
       status_(padded_, 0),
       unsampled_(padded_ + kBlockUnits),
@@ -136,15 +137,19 @@ bool History::is_settled_block(std::size_t block) const {
 }
 
 void History::advance_stages() {
+  if (settled_blocks_ == units_ / kBlockUnits) return;  // a last block that is not full never settles
   const bool time_to_look = rows_ % kSettleEvery == 0;
+  if (fresh_blocks_ == 0 && !time_to_look) return;
   for (std::size_t block = 0; block < stages_.size(); ++block) {
     bool look_for_settled = time_to_look;
     if (stages_[block] == Stage::fresh && is_warm_block(block)) {
       stages_[block] = Stage::warm;
+      --fresh_blocks_;
       look_for_settled = true;
     }
     if (look_for_settled && stages_[block] == Stage::warm && is_settled_block(block)) {
       stages_[block] = Stage::settled;
+      ++settled_blocks_;
       // From here on nobody writes these.
       std::fill_n(memory_[1 - current_].mean_weight.data() + block * kBlockUnits, kBlockUnits, 0.0);
     }

@@ -116,6 +116,8 @@ class History {
   AlignedArray<Absences> absences_;
   WeightTable noise_weights_;
   AlignedArray<Stage> stages_;
+  std::size_t fresh_blocks_;
+  std::size_t settled_blocks_ = 0;
   AlignedArray<std::uint8_t> zero_muted_;
   std::vector<UnitIndex> muted_units_;
 
