@@ -46,16 +46,18 @@ HeatMapStyle style_for(std::FILE* stream) {
 ProgressLine::ProgressLine(std::FILE* stream, bool wanted)
     : stream_(stream), wanted_(wanted && is_terminal(stream)), start_(Clock::now()), next_(start_ + kSilentTime) {}
 
-void ProgressLine::update(std::uint64_t steps, std::uint64_t bytes_read, std::uint64_t bytes_total) {
-  // The clock is read once in a while only.
-  if (!wanted_ || bytes_read < look_at_bytes_) return;
-  look_at_bytes_ = bytes_read + kBytesBetweenLooks;
+void ProgressLine::update(std::uint64_t bytes_read, std::uint64_t bytes_total) {
+  // The clock is read once in a while only. A file that is read twice starts again at its first byte.
+  if (!wanted_ || (bytes_read >= last_bytes_ && bytes_read < last_bytes_ + kBytesBetweenLooks)) return;
+  if (bytes_read < last_bytes_) start_ = Clock::now();
+  last_bytes_ = bytes_read;
   const Clock::time_point now = Clock::now();
   if (now < next_) return;
   next_ = now + kProgressTime;
   const double seconds = std::chrono::duration<double>(now - start_).count();
   const double megabytes = static_cast<double>(bytes_read) / 1e6;
-  std::string line = fmt::format("{} steps, {:.0f} MB, {:.0f} MB/s", steps, megabytes, megabytes / seconds);
+  const std::string done = steps_ == 0 ? "reading ahead" : fmt::format("{} steps", steps_);
+  std::string line = fmt::format("{}, {:.0f} MB, {:.0f} MB/s", done, megabytes, megabytes / seconds);
   if (bytes_total > 0) {
     const double share = static_cast<double>(bytes_read) / static_cast<double>(bytes_total);
     const double left = share > 0 ? seconds * (1 - share) / share : 0;

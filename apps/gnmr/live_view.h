@@ -28,8 +28,11 @@ class ProgressLine {
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
 
+  /// How many steps are done; until there is one, the file is being read ahead.
+  void set_steps(std::uint64_t steps) { steps_ = steps; }
+
   /// Draws, if it is time to. `bytes_total` 0: not known.
-  void update(std::uint64_t steps, std::uint64_t bytes_read, std::uint64_t bytes_total);
+  void update(std::uint64_t bytes_read, std::uint64_t bytes_total);
 
   /// Takes the line away.
   void clear();
@@ -38,7 +41,8 @@ class ProgressLine {
   std::FILE* stream_;
   bool wanted_;
   bool drawn_ = false;
-  std::uint64_t look_at_bytes_ = 0;  // the clock is looked at this seldom
+  std::uint64_t steps_ = 0;
+  std::uint64_t last_bytes_ = 0;  // when the clock was last looked at
   std::chrono::steady_clock::time_point start_;
   std::chrono::steady_clock::time_point next_;
 };

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <system_error>
 #include <unordered_map>
 #include <utility>
@@ -15,6 +16,7 @@
 
 #include "gnmr/core/controller.h"
 #include "gnmr/exit_codes.h"
+#include "gnmr/io/byte_source.h"
 #include "gnmr/io/decisions.h"
 #include "gnmr/io/journal_writer.h"
 #include "gnmr/io/signals_file.h"
@@ -28,6 +30,36 @@
 
 namespace gnmr::app {
 namespace {
+
+/// Bytes that tell the progress line how far they are: also while a log is read ahead, before its first row.
+class WatchedSource : public io::ByteSource {
+ public:
+  WatchedSource(std::unique_ptr<io::ByteSource> inner, ProgressLine& progress)
+      : ByteSource(inner->name()), inner_(std::move(inner)), progress_(progress) {}
+
+  std::size_t read(std::span<char> into) override {
+    const std::size_t count = inner_->read(into);
+    progress_.update(inner_->bytes_read(), inner_->bytes_total());
+    return count;
+  }
+  bool can_rewind() const override { return inner_->can_rewind(); }
+  void rewind() override { inner_->rewind(); }
+  std::uint64_t bytes_read() const override { return inner_->bytes_read(); }
+  std::uint64_t bytes_total() const override { return inner_->bytes_total(); }
+
+ private:
+  std::unique_ptr<io::ByteSource> inner_;
+  ProgressLine& progress_;
+};
+
+std::unique_ptr<io::TraceReader> open_watched(const ReplayRequest& request, ProgressLine& progress) {
+  std::error_code ignored;
+  // A directory is many files; it is small, as event files go.
+  if (std::filesystem::is_directory(request.trace_path, ignored))
+    return io::open_trace(request.trace_path, request.trace);
+  return io::open_trace(std::make_unique<WatchedSource>(io::open_byte_source(request.trace_path), progress),
+                        request.trace);
+}
 
 /// Ground truth beside the trace: its columns brought into the order of the trace's units.
 class Truth {
@@ -216,8 +248,9 @@ void print_summary(const ReplayRequest& request, const ReplaySummary& summary, c
 
 void replay(const ReplayRequest& request) {
   check_paths(request);
+  ProgressLine progress(stderr, !request.quiet && !request.live);
   const std::unique_ptr<io::TraceReader> trace =
-      with_exit_code(kInputError, [&] { return io::open_trace(request.trace_path, request.trace); });
+      with_exit_code(kInputError, [&] { return open_watched(request, progress); });
   Controller controller = make_controller(request, trace->units());
   if (!request.load_state_path.empty()) {
     with_exit_code(kInputError, [&] { load_state(request.load_state_path, controller, request.quiet); });
@@ -228,7 +261,6 @@ void replay(const ReplayRequest& request) {
   }
   Outputs outputs = with_exit_code(kOutputError, [&] { return Outputs(request, controller); });
   ReplaySummary summary(controller);
-  ProgressLine progress(stderr, !request.quiet && !request.live);
   std::optional<LiveHeatMap> map;
   if (request.live) map.emplace(controller, stderr, request.steps_per_second);
 
@@ -240,7 +272,7 @@ void replay(const ReplayRequest& request) {
     summary.add(alarm, decision);
     if (truth) with_exit_code(kInputError, [&] { truth->add(decision); });
     if (map) map->add(controller, decision);
-    progress.update(summary.steps(), trace->bytes_read(), trace->bytes_total());
+    progress.set_steps(summary.steps());
   }
   if (truth) with_exit_code(kInputError, [&] { truth->finish(); });
   with_exit_code(kOutputError, [&] {

@@ -5,6 +5,8 @@
 // recovery, from its first step to one step after its last. Precision is the share of admissions that fall into a fault
 // so widened. Delay is the step of admission minus the first step, over faults that an admission found.
 //
+// A decision counts from the next step on, whatever the option `lag` says.
+//
 // Goals: a stream of any length; one pass. Non-goals: reading files.
 #pragma once
 
