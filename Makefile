@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 # The front door. It is thin: the work is in CMake (CMakePresets.json names the builds).
 #
-#   make demo    replay a recorded run with faults: heat map and summary
+#   make demo    train in FP8 with injected faults, with and without GNMR: a table and an HTML report
 #   make test    all tests: units, properties, sanitizers, fuzzers
-#   make build   the program at build/bin/gnmr
+#   make build   the program at build/bin/gnmr (make build TORCH=off: without the training engine)
 #   make bench   speed, beside a floor measured in the same run
 #   make format  clang-format on our own files; make lint: clang-tidy
 SHELL := /bin/bash
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 CONFIGURE = cmake --preset
+# The training engine is built with LibTorch from this Python; where none can be had, all else is built.
+TORCH ?= auto
+TORCH_PYTHON = $(if $(filter off,$(TORCH)),,$$(scripts/python_env.sh torch))
+TORCH_FLAGS = $(if $(filter off,$(TORCH)),-DGNMR_TORCH=OFF,-DGNMR_TORCH=AUTO -DGNMR_TORCH_PYTHON="$(TORCH_PYTHON)")
 OURS = $(shell git ls-files '*.cpp' '*.h' '*.c')
 
 .PHONY: all build demo test test-release test-sanitized test-fuzz bench format lint clean help
@@ -19,9 +23,9 @@ help:
 
 build:
 	@scripts/install_dependencies.sh build
-	@$(CONFIGURE) release >build-configure.log 2>&1 || { cat build-configure.log; rm -f build-configure.log; exit 1; }
+	@$(CONFIGURE) release $(TORCH_FLAGS) >build-configure.log 2>&1 || { cat build-configure.log; rm -f build-configure.log; exit 1; }
 	@rm -f build-configure.log
-	cmake --build build --parallel $(JOBS) --target gnmr_program gnmr gnmr_static
+	cmake --build build --parallel $(JOBS) --target programs
 
 demo: build
 	@scripts/demo.sh
@@ -31,7 +35,7 @@ test: test-sanitized test-fuzz test-release
 
 test-release: build
 	@scripts/install_dependencies.sh test
-	@$(CONFIGURE) release -DGNMR_BUILD_TESTS=ON -DGNMR_TEST_PYTHON="$$(scripts/python_env.sh)" >/dev/null
+	@$(CONFIGURE) release -DGNMR_BUILD_TESTS=ON -DGNMR_TEST_PYTHON="$$(scripts/python_env.sh test)" >/dev/null
 	cmake --build build --parallel $(JOBS)
 	ctest --test-dir build --parallel $(JOBS) --output-on-failure
 

@@ -42,6 +42,9 @@ for purpose in "$@"; do
     test)
       need_header gtest/gtest.h libgtest-dev
       need_fuzzer_runtime
+      # Pages of reports are looked at in a browser, by a test that needs Node; without Node it is skipped anyway.
+      ! command -v node >/dev/null 2>&1 || command -v chromium-browser >/dev/null 2>&1 ||
+        command -v google-chrome >/dev/null 2>&1 || need_command chromium chromium
       ;;
     python)
       need_command python3 python3

@@ -1,21 +1,42 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Prints the Python that tests run with: the active one where it has all that they need, else one in .venv, made here.
+# Prints a Python that has what is needed: `torch` (to build the training engine) or `test` (that, and what the tests
+# compare with). It is the active one where it has all, else one in .venv, made here. A torch that the active Python has
+# is used: no second one is downloaded.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-requirements=tests/requirements.txt
-has_all() { "$1" -c 'import numpy, ml_dtypes' >/dev/null 2>&1; }
 
-if has_all python3; then
+purpose=${1:-test}
+case "$purpose" in
+  torch) modules='torch' ;;
+  test) modules='torch, numpy, ml_dtypes, safetensors, transformers' ;;
+  *) echo "python_env: unknown purpose '$purpose' (torch, test)" >&2; exit 2 ;;
+esac
+# Looking for a module does not load it: torch takes seconds.
+has() { # PYTHON MODULES
+  "$1" -c 'import importlib.util, sys
+sys.exit(any(importlib.util.find_spec(name.strip()) is None for name in sys.argv[1].split(",")))' "$2" >/dev/null 2>&1
+}
+
+if has python3 "$modules"; then
   command -v python3
   exit 0
 fi
 python=.venv/bin/python
-if ! has_all "$python"; then
+if ! has "$python" "$modules"; then
   {
     if ! python3 -c 'import ensurepip, venv' >/dev/null 2>&1; then scripts/install_dependencies.sh python; fi
-    [ -x "$python" ] || python3 -m venv .venv
-    "$python" -m pip install --quiet --disable-pip-version-check -r "$requirements"
+    if [ ! -x "$python" ]; then
+      sees=()
+      if has python3 torch; then sees=(--system-site-packages); fi
+      python3 -m venv "${sees[@]}" .venv
+    fi
+    pip=("$python" -m pip install --quiet --disable-pip-version-check)
+    if ! has "$python" torch; then
+      echo "Installing torch into .venv (once; several hundred MB)"
+      "${pip[@]}" -r scripts/requirements.txt
+    fi
+    if [ "$purpose" = test ]; then "${pip[@]}" -r tests/requirements.txt; fi
   } >&2
 fi
 echo "$PWD/$python"

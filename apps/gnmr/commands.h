@@ -16,6 +16,10 @@ using Command = std::function<int()>;
 /// Each adds its subcommand to the program and sets `chosen` when the user asks for it.
 void add_replay_command(CLI::App& program, Command& chosen);
 void add_options_command(CLI::App& program, Command& chosen);
+void add_recipes_command(CLI::App& program, Command& chosen);
+void add_train_command(CLI::App& program, Command& chosen);
+void add_lab_command(CLI::App& program, Command& chosen);
+void add_report_command(CLI::App& program, Command& chosen);
 
 /// The whole program: reads the command line, runs, prints errors, gives the exit status.
 int run_program(int argument_count, const char* const* arguments);

@@ -69,8 +69,12 @@ int run_program(int argument_count, const char* const* arguments) {
     return std::string("gnmr: ") + error.what() + "\n`gnmr --help` and `gnmr COMMAND --help` explain.\n";
   });
   Command chosen;
+  add_train_command(program, chosen);
+  add_lab_command(program, chosen);
   add_replay_command(program, chosen);
+  add_recipes_command(program, chosen);
   add_options_command(program, chosen);
+  add_report_command(program, chosen);
   try {
     program.parse(argument_count, arguments);
     return checked_output(chosen());

@@ -59,6 +59,21 @@ double Statistics::relative_error() const {
   return squared_values > 0 ? std::sqrt(squared_error / squared_values) : 0.0;
 }
 
+Statistics& Statistics::operator+=(const Statistics& other) {
+  elements += other.elements;
+  non_finite += other.non_finite;
+  overflowed += other.overflowed;
+  flushed += other.flushed;
+  squared_error += other.squared_error;
+  squared_values += other.squared_values;
+  return *this;
+}
+
+Statistics Statistics::operator-(const Statistics& earlier) const {
+  return {elements - earlier.elements, non_finite - earlier.non_finite,       overflowed - earlier.overflowed,
+          flushed - earlier.flushed,   squared_error - earlier.squared_error, squared_values - earlier.squared_values};
+}
+
 void encode(const Cast& cast, std::span<const float> values, std::span<std::uint8_t> codes, Statistics* statistics) {
   require_bytes("encode", cast.format);
   require_same_size("encode", values.size(), codes.size());
@@ -143,20 +158,16 @@ void CastRuns::round_counted(const float* originals, std::size_t count, std::uin
   const OverflowTarget marker{as_float(kInfinityBits), 0};
   run(kernels_.round[static_cast<std::size_t>(cast_.format)][static_cast<std::size_t>(cast_.rounding)], rounded, count,
       index, marker, rounded);
-  for (std::size_t i = 0; i < count; ++i) {
-    const float original = originals[i];
-    const bool finite = std::isfinite(original);
-    const bool overflowed = std::isinf(rounded[i]);
-    if (overflowed) rounded[i] = std::copysign(target_.value, rounded[i]);
-    statistics.non_finite += finite ? 0 : 1;
-    statistics.overflowed += overflowed ? 1 : 0;
-    statistics.flushed += finite && original != 0 && rounded[i] == 0 ? 1 : 0;
-    const float restored = rounded[i] * groups.scales[i / groups.group_size];
-    if (!finite || !std::isfinite(restored)) continue;
-    const double error = static_cast<double>(restored) - static_cast<double>(original);
-    statistics.squared_error += error * error;
-    statistics.squared_values += static_cast<double>(original) * static_cast<double>(original);
-  }
+  Tally tally;
+  tally.overflowed = kernels_.replace_infinities(rounded, count, target_.value);
+  std::array<float, kPieceSize> restored;
+  kernels_.multiply(rounded, count, groups, restored.data());
+  kernels_.tally({originals, rounded, restored.data(), count}, tally);
+  statistics.non_finite += tally.non_finite;
+  statistics.overflowed += tally.overflowed;
+  statistics.flushed += tally.flushed;
+  statistics.squared_error += tally.squared_error;
+  statistics.squared_values += tally.squared_values;
   statistics.elements += count;
 }
 

@@ -44,6 +44,12 @@ struct Statistics {
 
   /// The error of the cast relative to the values: the root of the ratio of the two sums; 0 where all values are 0.
   double relative_error() const;
+
+  /// What two casts did together.
+  Statistics& operator+=(const Statistics& other);
+
+  /// What was added since `earlier`.
+  Statistics operator-(const Statistics& earlier) const;
 };
 
 /// Writes the code of each value; not for bfloat16. `statistics` cost time and are left out where null.

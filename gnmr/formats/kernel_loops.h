@@ -168,6 +168,55 @@ constexpr ByteDecoder byte_decoder() {
     return decode_run<kFormat, std::uint8_t>;
 }
 
+std::uint32_t replace_infinities_run(float* values, std::size_t count, float target) {
+  std::uint32_t found = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint32_t bits = as_bits(values[i]);
+    const bool infinite = (bits & ~kSignBit) == kInfinityBits;
+    values[i] = infinite ? as_float(as_bits(target) | (bits & kSignBit)) : values[i];
+    found += infinite ? 1u : 0u;
+  }
+  return found;
+}
+
+/// Sums of one element, in the lane that its place in the run says.
+struct TallyLanes {
+  static constexpr std::size_t kCount = 8;
+  double squared_error[kCount] = {};
+  double squared_values[kCount] = {};
+  std::uint32_t non_finite[kCount] = {};
+  std::uint32_t flushed[kCount] = {};
+};
+
+GNMR_FORMATS_INLINE void tally_element(const TallyTask& task, std::size_t i, TallyLanes& lanes, std::size_t lane) {
+  const float original = task.originals[i];
+  const float restored = task.restored[i];
+  const bool finite = (as_bits(original) & ~kSignBit) < kInfinityBits;
+  const bool both = finite & ((as_bits(restored) & ~kSignBit) < kInfinityBits);
+  const double error = static_cast<double>(both ? restored : 0.0f) - static_cast<double>(both ? original : 0.0f);
+  const double value = static_cast<double>(both ? original : 0.0f);
+  lanes.squared_error[lane] += error * error;
+  lanes.squared_values[lane] += value * value;
+  lanes.non_finite[lane] += finite ? 0u : 1u;
+  lanes.flushed[lane] += (finite & (original != 0.0f) & (task.rounded[i] == 0.0f)) ? 1u : 0u;
+}
+
+void tally_run(const TallyTask& task_of_run, Tally& tally) {
+  const TallyTask task = task_of_run;
+  TallyLanes lanes;
+  std::size_t i = 0;
+  for (; i + TallyLanes::kCount <= task.count; i += TallyLanes::kCount) {
+    for (std::size_t lane = 0; lane < TallyLanes::kCount; ++lane) tally_element(task, i + lane, lanes, lane);
+  }
+  for (std::size_t lane = 0; i < task.count; ++i, ++lane) tally_element(task, i, lanes, lane);
+  for (std::size_t lane = 0; lane < TallyLanes::kCount; ++lane) {
+    tally.squared_error += lanes.squared_error[lane];
+    tally.squared_values += lanes.squared_values[lane];
+    tally.non_finite += lanes.non_finite[lane];
+    tally.flushed += lanes.flushed[lane];
+  }
+}
+
 constexpr Kernels make_kernels(const char* name) {
   return {name,
           GNMR_OF_FORMATS(GNMR_ROUND_OF),
@@ -178,7 +227,9 @@ constexpr Kernels make_kernels(const char* name) {
           decode_run<Format::bfloat16, std::uint16_t>,
           scale_run<Divide>,
           scale_run<Multiply>,
-          raise_amax_run};
+          raise_amax_run,
+          replace_infinities_run,
+          tally_run};
 }
 
 }  // namespace

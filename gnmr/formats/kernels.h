@@ -25,6 +25,23 @@ struct GroupScales {
   std::size_t group_size;
 };
 
+/// What became of a run, in sums of a fixed order.
+struct Tally {
+  std::uint32_t non_finite = 0;
+  std::uint32_t overflowed = 0;
+  std::uint32_t flushed = 0;
+  double squared_error = 0;
+  double squared_values = 0;
+};
+
+/// A run before and after its cast: as it was, as the format holds it, and times its scale.
+struct TallyTask {
+  const float* originals;
+  const float* rounded;
+  const float* restored;
+  std::size_t count;
+};
+
 /// The loops of one instruction set. Output may be the input, else they do not overlap.
 struct Kernels {
   const char* name;
@@ -37,6 +54,10 @@ struct Kernels {
   void (*multiply)(const float* in, std::size_t count, GroupScales, float* out);
   /// Raises each group's entry to the bits of its largest magnitude; infinity and NaN have the largest bits.
   void (*raise_amax)(const float* in, std::size_t count, std::size_t group_size, std::uint32_t* amax_bits);
+  /// Puts `target`, with their signs, in the place of infinities; how many there were.
+  std::uint32_t (*replace_infinities)(float* values, std::size_t count, float target);
+  /// Adds up a run, but for overflows.
+  void (*tally)(const TallyTask&, Tally&);
 };
 
 /// The kernels that this machine can run, best first.

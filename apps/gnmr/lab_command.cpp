@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// `gnmr lab`: suites of training runs, compared.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "gnmr/commands.h"
+#include "gnmr/exit_codes.h"
+#include "gnmr/lab/regimes.h"
+#include "gnmr/lab_suites.h"
+
+namespace gnmr::app {
+namespace {
+
+void add_common_flags(CLI::App& command, LabArguments& arguments) {
+  command.add_option("--steps", arguments.steps, "Optimizer steps of each run")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
+  command
+      .add_option("--train", arguments.train, "Any setting of `gnmr train` or option of the controller, for all arms")
+      ->type_name("NAME=VALUE...")
+      ->expected(1, CLI::detail::expected_max_vector_size);
+  command.add_option("--jobs", arguments.jobs, "Runs at a time [as many as cores]")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
+  command.add_option("--threads", arguments.threads, "Threads of each run [cores / jobs]")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
+  command
+      .add_option("--stall-limit", arguments.stall_limit,
+                  "Seconds without a step after which a run is given up; 0: never [1800]")
+      ->type_name("S")
+      ->check(CLI::NonNegativeNumber);
+  command.add_flag("--resume", arguments.resume,
+                   "Go on with the suite in --out: finished runs are kept, begun ones go on");
+  command.add_flag("-q,--quiet", arguments.quiet, "Print only the results");
+}
+
+std::string stress_footer() {
+  std::string text = "Regimes:\n";
+  for (const lab::Regime& regime : lab::regimes()) text += fmt::format("  {:<15} {}\n", regime.name, regime.about);
+  text += "Arms:\n";
+  for (const lab::Arm& arm : lab::stress_arms()) text += fmt::format("  {:<15} {}\n", arm.name, arm.about);
+  text +=
+      "\nExamples:\n"
+      "  gnmr lab stress --regime int4-act                       6 arms, seeds 0 1 2\n"
+      "  gnmr lab stress --regime nvfp4 faults --seeds 0 1 2 3 4 --out runs/stress\n"
+      "  gnmr lab stress --regime all --max-o 3 --resume         go on after Ctrl-C\n"
+      "  gnmr lab stress --regime int3-act --train lr=0.01 'allow=*.down *.o' --arms high low gnmr\n\n";
+  return text + kExitCodesHelp;
+}
+
+void add_stress(CLI::App& lab_command, Command& chosen) {
+  CLI::App* const command = lab_command.add_subcommand(
+      "stress", "Train in circumstances that strain low precision, with and without recovery");
+  const auto arguments = std::make_shared<StressArguments>();
+  command->add_option("--regime", arguments->regimes, "Which circumstances (below), or all")
+      ->type_name("NAME...")
+      ->expected(1, CLI::detail::expected_max_vector_size)
+      ->required();
+  command->add_option("--arms", arguments->arms, "Which arms [all]")
+      ->type_name("NAME...")
+      ->expected(1, CLI::detail::expected_max_vector_size);
+  command->add_option("--seeds", arguments->seeds, "Seeds of weights and data order [0 1 2]")
+      ->type_name("N...")
+      ->expected(1, CLI::detail::expected_max_vector_size);
+  command->add_option("--model", arguments->model, "As in `gnmr train` [nano]")->type_name("NAME|FILE");
+  command->add_option("--max-o", arguments->max_o, "Units in recovery at one time [the regime's]")->type_name("X");
+  command->add_option("--out", arguments->common.out, "Folder; each regime has one of its own in it [runs/stress]")
+      ->type_name("DIR");
+  add_common_flags(*command, arguments->common);
+  command->footer(stress_footer());
+  command->callback([&chosen, arguments] { chosen = [arguments] { return run_stress(*arguments); }; });
+}
+
+void add_demo(CLI::App& lab_command, Command& chosen) {
+  CLI::App* const command = lab_command.add_subcommand(
+      "demo", "Train a small model in FP8 with injected faults: what they cost, and what recovery wins back");
+  const auto arguments = std::make_shared<DemoArguments>();
+  command->add_option("--seed", arguments->seed, "Seed of weights and data order [0]")->type_name("N");
+  command->add_option("--out", arguments->common.out, "The suite's folder [runs/demo, or the next that is free]")
+      ->type_name("DIR");
+  add_common_flags(*command, arguments->common);
+  command->footer(std::string("About three minutes on two cores.\n\n") + kExitCodesHelp);
+  command->callback([&chosen, arguments] { chosen = [arguments] { return run_demo(*arguments); }; });
+}
+
+}  // namespace
+
+void add_lab_command(CLI::App& program, Command& chosen) {
+  CLI::App* const command = program.add_subcommand("lab", "Experiments: suites of training runs, compared");
+  command->require_subcommand(1);
+  add_demo(*command, chosen);
+  add_stress(*command, chosen);
+}
+
+}  // namespace gnmr::app

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/train_view.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "gnmr/live_view.h"
+#include "gnmr/messages.h"
+
+namespace gnmr::app {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::milliseconds kRedrawTime{150};
+constexpr std::int64_t kPlainLines = 20;  // in a run, where nothing can move
+constexpr int kBarWidth = 20;
+constexpr double kSmoothing = 0.9;
+
+std::string duration_text(double seconds) {
+  const auto whole = static_cast<std::int64_t>(std::lround(std::max(seconds, 0.0)));
+  if (whole < 60) return fmt::format("{} s", whole);
+  if (whole < 3600) return fmt::format("{}:{:02} min", whole / 60, whole % 60);
+  return fmt::format("{}:{:02} h", whole / 3600, whole % 3600 / 60);
+}
+
+std::string bar(std::int64_t step, std::int64_t steps) {
+  const auto full = static_cast<int>(kBarWidth * step / std::max<std::int64_t>(steps, 1));
+  std::string text;
+  for (int cell = 0; cell < kBarWidth; ++cell) text += cell < full ? "█" : "░";
+  return text;
+}
+
+}  // namespace
+
+TrainView::TrainView(const TrainViewStyle& style) : style_(style), moving_(!style.quiet && is_terminal(style.stream)) {}
+
+TrainView::~TrainView() { clear(); }
+
+void TrainView::print(const std::string& line) {
+  if (style_.quiet) return;
+  clear();
+  put(style_.stream, line + "\n");
+}
+
+void TrainView::clear() {
+  if (drawn_) put(style_.stream, "\r\x1b[K");
+  drawn_ = false;
+}
+
+void TrainView::started(const run::TrainStart& start) {
+  start_ = start;
+  begin_ = Clock::now();
+  next_ = begin_;
+  const run::RunInfo& info = start.info;
+  print(fmt::format("model     {}, {:.2f} million parameters; {}", info.model,
+                    static_cast<double>(info.parameters) / 1e6, start.engine));
+  print(fmt::format("data      {}; {} tokens a step", start.data, info.batch_tokens));
+  print(fmt::format("recipe    {}; {}", info.recipe, start.coverage));
+  const std::string budget = fmt::format("at most {} of {} in recovery", info.budget, info.units);
+  print(fmt::format("control   {}{}", info.controller, info.controller == "none" ? "" : "; " + budget));
+  if (start.injected_faults > 0) {
+    print(fmt::format("faults    {} INJECTED ({}): faults.csv says where", start.injected_faults, info.faults));
+  }
+  print(fmt::format("folder    {}{}", start.folder,
+                    start.first_step > 1 ? fmt::format("; goes on with step {}", start.first_step) : ""));
+}
+
+void TrainView::stepped(const run::TrainLine& line) {
+  ++steps_seen_;
+  tokens_ += line.tokens;
+  const bool first = steps_seen_ == 1 || !std::isfinite(recent_loss_);
+  recent_loss_ = first ? line.loss : kSmoothing * recent_loss_ + (1 - kSmoothing) * line.loss;
+  if (style_.quiet) return;
+  const Clock::time_point now = Clock::now();
+  const double seconds = std::chrono::duration<double>(now - begin_).count();
+  if (moving_) {
+    if (now < next_ && line.step < start_.info.settings.steps) return;
+    next_ = now + kRedrawTime;
+    draw(line, seconds);
+    return;
+  }
+  const std::int64_t every = std::max<std::int64_t>(start_.info.settings.steps / kPlainLines, 1);
+  if (line.step % every == 0) draw(line, seconds);
+}
+
+void TrainView::draw(const run::TrainLine& line, double seconds) {
+  const std::int64_t steps = start_.info.settings.steps;
+  const double speed = seconds > 0 ? static_cast<double>(tokens_) / seconds : 0;
+  const double left = seconds / static_cast<double>(steps_seen_) * static_cast<double>(steps - line.step);
+  const std::string skipped = line.applied ? "" : ", update skipped: not finite";
+  const std::string facts =
+      fmt::format("step {}/{}  loss {:.4f}  {:.0f} tokens/s  {} in recovery  {} left{}", line.step, steps, recent_loss_,
+                  speed, line.recovered, duration_text(left), skipped);
+  if (!moving_) {
+    put(style_.stream, facts + "\n");
+    return;
+  }
+  put(style_.stream, "\r\x1b[K" + bar(line.step, steps) + " " + facts);
+  drawn_ = true;
+}
+
+void TrainView::evaluated(const run::EvalLine& line) {
+  std::string text = fmt::format("step {}: held-out loss {:.4f} with all units high", line.step,
+                                 line.loss_high.value_or(std::nan("")));
+  if (line.loss_low) text += fmt::format(", {:.4f} on the low path", *line.loss_low);
+  print(text);
+}
+
+void TrainView::noted(const std::string& text) { print("note: " + text); }
+
+void TrainView::finished(const run::TrainOutcome& outcome) {
+  const double seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
+  if (outcome.skipped_updates > 0) {
+    print(fmt::format("{} updates were not finite and not applied", outcome.skipped_updates));
+  }
+  if (outcome.dropped_lines > 0) print(fmt::format("{} lines could not be written", outcome.dropped_lines));
+  if (outcome.unit_steps > 0 && start_.info.controller != "none") {
+    const auto unit_steps = static_cast<double>(outcome.unit_steps);
+    print(fmt::format("{} risks ({:.2f} a thousand unit-steps), {} recoveries, {:.2f}% of unit-steps in recovery",
+                      outcome.risks, 1000 * static_cast<double>(outcome.risks) / unit_steps, outcome.admissions,
+                      100 * static_cast<double>(outcome.recovered_steps) / unit_steps));
+  }
+  if (outcome.step_seconds > 0) {
+    print(fmt::format("of the steps' time {:.2f}% went into norms (clipping needs them too) and {:.2f}% into control",
+                      100 * outcome.norm_seconds / outcome.step_seconds,
+                      100 * outcome.control_seconds / outcome.step_seconds));
+  }
+  if (!outcome.finished) {
+    print(fmt::format("stopped after step {}; the same command with --resume goes on", outcome.last_step));
+    return;
+  }
+  print(fmt::format("done in {}; `gnmr report {}` draws it", duration_text(seconds), start_.folder));
+}
+
+}  // namespace gnmr::app

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one run of a suite (an arm with a seed) came to.
+//
+// It is measured from the run's folder alone (run.json, metrics.jsonl, journal.jsonl, faults.csv) once the run has
+// finished, and kept as one small JSON file.
+//
+// Goals: a loss that is not finite stays one; a run that has not finished has no result. Non-goals: comparing cells.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace gnmr::lab {
+
+/// How admissions met the faults that were injected (gnmr/lab/detection_score.h); NaN where there is nothing to share.
+struct Detection {
+  std::uint64_t faults = 0;
+  double recall = 0;
+  double precision = 0;
+  double delay = 0;  // mean, in steps
+};
+
+/// The figures of one finished run. Shares are of the watched units, means are over steps.
+struct CellResult {
+  std::string arm = {};
+  std::int64_t seed = 0;
+  std::string run = {};  // its folder, relative to the suite's
+  std::int64_t steps = 0;
+  double loss = 0;                          // held-out, at the end, all units high
+  std::optional<double> loss_low = {};      // the same on the low path; none where there is none
+  double train_loss_tail = 0;               // mean of the last tenth of the steps
+  double share_mean = 0;                    // in recovery
+  double share_peak = 0;                    // in recovery
+  double high_mean = 0;                     // on the high path for any reason
+  double risks_per_thousand = 0;            // units at risk a thousand unit-steps
+  std::uint64_t admissions = 0;             // recoveries that began; 0 where nothing is switched
+  std::int64_t skipped_updates = 0;         // not finite, not applied
+  double step_ms = 0;                       // median
+  std::int64_t units = 0;                   // that are watched
+  std::optional<Detection> detection = {};  // where faults were injected and the controller switched
+  std::string note = {};                    // what a reader of the figures should know
+
+  /// Whether the loss at the end is a number.
+  bool diverged() const;
+};
+
+/// Measures the run in a folder; none where it has not finished. `arm`, `run` and `note` are left to the caller. An
+/// `Error` where files are damaged.
+std::optional<CellResult> measure_run(const std::string& run_folder);
+
+/// A result as JSON.
+std::string write_cell(const CellResult& cell);
+
+/// A result from JSON; keys that are not known are skipped. `file` is for messages.
+CellResult parse_cell(std::string_view text, const std::string& file);
+
+}  // namespace gnmr::lab

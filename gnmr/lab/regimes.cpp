@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/lab/regimes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "gnmr/core/error.h"
+#include "gnmr/io/json_text.h"
+
+namespace gnmr::lab {
+namespace {
+
+/// Delayed scaling whose scales are looked at again only every `interval` steps.
+std::string stale_recipe(int interval) {
+  const auto operand = [interval](std::string_view name, std::string_view format) {
+    return fmt::format(
+        R"(  "{}": {{"format": "{}", "scaling": "delayed", "history": 16, "interval": {}, "choice": "largest", "margin": 0}})",
+        name, format, interval);
+  };
+  return fmt::format(
+             "{{\n  \"name\": \"fp8-stale-{0}\",\n"
+             "  \"about\": \"fp8-delayed with scales that are updated every {0} steps.\",\n",
+             interval) +
+         operand("input", "e4m3") + ",\n" + operand("weight", "e4m3") + ",\n" + operand("output_gradient", "e5m2") +
+         "\n}\n";
+}
+
+template <class Named>
+std::string names_of(const std::vector<Named>& all) {
+  std::string names;
+  for (const Named& one : all) names += (names.empty() ? "" : ", ") + one.name;
+  return names;
+}
+
+}  // namespace
+
+std::string_view Arm::needs() const {
+  if (rule == ArmRule::random_units) return "gnmr";
+  return rule == ArmRule::ends_high ? "low" : "";
+}
+
+const std::vector<Regime>& regimes() {
+  static const std::vector<Regime> all{
+      {"int4-act", "Activations in 4-bit integers with one scale a tensor", {"recipe=int4-act"}},
+      {"int3-act", "Activations in 3-bit integers with one scale a tensor", {"recipe=int3-act"}},
+      {"nvfp4", "Every operand in NVFP4", {"recipe=nvfp4"}},
+      {"fp8-stale-32",
+       "FP8 with scales that are updated every 32 steps, at a high learning rate",
+       {"lr=0.01"},
+       stale_recipe(32)},
+      {"fp8-stale-100",
+       "FP8 with scales that are updated every 100 steps, at a high learning rate",
+       {"lr=0.01"},
+       stale_recipe(100)},
+      {"long", "FP8 with delayed scaling, ten times as many steps", {"recipe=fp8-delayed", "steps=4000"}},
+      {"faults",
+       "FP8 with one scale a tensor and INJECTED faults (saturate, overflow)",
+       {"recipe=fp8-tensorwise", "faults=saturate overflow", "max_o=3"}},
+  };
+  return all;
+}
+
+const Regime& find_regime(std::string_view name) {
+  const std::vector<Regime>& all = regimes();
+  const auto found = std::find_if(all.begin(), all.end(), [&](const Regime& regime) { return regime.name == name; });
+  if (found == all.end()) {
+    throw Error(fmt::format("no regime is named {}; there are {}, and all", io::in_quotes(name), names_of(all)));
+  }
+  return *found;
+}
+
+const std::vector<Arm>& stress_arms() {
+  static const std::vector<Arm> all{
+      {"high",
+       "high precision",
+       "Every product in high precision; the controller only watches",
+       {"recipe=none", "controller=watch", "faults="}},
+      {"low", "low precision", "The regime's recipe everywhere; the controller only watches", {"controller=watch"}},
+      {"gnmr", "GNMR", "Units at risk recover in high precision; the default preset", {"controller=gnmr"}},
+      {"paper", "GNMR, paper", "The same with the preset `paper`", {"controller=gnmr", "preset=paper"}},
+      {"random",
+       "random units",
+       "As many units in recovery as GNMR had with the same seed, chosen at random",
+       {},
+       ArmRule::random_units},
+      {"ends-high",
+       "ends high",
+       "The first and the last block always in high precision, no detector",
+       {"controller=watch"},
+       ArmRule::ends_high},
+  };
+  return all;
+}
+
+std::vector<Arm> choose_arms(std::span<const std::string> names) {
+  const std::vector<Arm>& all = stress_arms();
+  for (const std::string& name : names) {
+    if (std::none_of(all.begin(), all.end(), [&](const Arm& arm) { return arm.name == name; })) {
+      throw Error(fmt::format("no arm is named {}; there are {}", io::in_quotes(name), names_of(all)));
+    }
+  }
+  const auto named = [&](std::string_view name) { return std::find(names.begin(), names.end(), name) != names.end(); };
+  std::vector<Arm> chosen;
+  for (const Arm& arm : all) {
+    if (!named(arm.name)) continue;
+    if (!arm.needs().empty() && !named(arm.needs())) {
+      throw Error(fmt::format("the arm {} needs the arm {} too", arm.name, arm.needs()));
+    }
+    chosen.push_back(arm);
+  }
+  return chosen;
+}
+
+const std::vector<std::string>& stress_texts() {
+  static const std::vector<std::string> texts{
+      "model=nano", "steps=400", "eval_every=100", "eval_batches=32", "checkpoint_every=100", "keep_checkpoints=1"};
+  return texts;
+}
+
+const std::vector<Arm>& demo_arms() {
+  static const std::vector<Arm> all{
+      {"high", "high precision", "Every product in high precision", {"recipe=none", "controller=watch", "faults="}},
+      {"low", "FP8", "FP8 with injected faults; the controller only watches", {"controller=watch"}},
+      {"paper", "FP8 + paper", "The same, with the preset `paper`", {"controller=gnmr", "preset=paper"}},
+      {"gnmr", "FP8 + GNMR", "The same, with the default preset", {"controller=gnmr", "evidence=true"}},
+      {"healthy",
+       "FP8 + GNMR, healthy",
+       "No faults: what recovery does where nothing is wrong",
+       {"controller=gnmr", "faults="},
+       ArmRule::apart},
+  };
+  return all;
+}
+
+const std::vector<std::string>& demo_texts() {
+  static const std::vector<std::string> texts{
+      "model=nano",        "recipe=fp8-tensorwise", "steps=400",       "faults=saturate overflow",
+      "max_o=3",           "eval_every=100",        "eval_batches=16", "checkpoint_every=100",
+      "keep_checkpoints=1"};
+  return texts;
+}
+
+}  // namespace gnmr::lab

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// The recovery with the best reason in a run: the most severe event for which a unit was admitted.
+//
+// Goals: one event a person can look up, with what the casts say of it where they were measured. Non-goals: ranking.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "gnmr/io/journal.h"
+#include "gnmr/run/evidence.h"
+
+namespace gnmr::lab {
+
+/// An admission and what is known of it besides.
+struct WorstEvent {
+  io::JournalEvent event;
+  std::optional<run::EvidenceLine> evidence = {};  // of the same unit and step; none where casts were not measured
+  std::optional<bool> in_fault = {};               // whether a fault was injected there; none where none are known
+};
+
+/// The most severe admission of a run, the first of equals; none where nothing was admitted.
+std::optional<WorstEvent> worst_event(const std::string& run_folder);
+
+/// It in one line, as `step 212, layers.2.gate: gradient norm 5.1 times its usual; ...`.
+std::string worst_event_text(const WorstEvent& worst);
+
+}  // namespace gnmr::lab

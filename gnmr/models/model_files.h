@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models in files, as transformers' LlamaForCausalLM.from_pretrained reads and writes them.
+//
+// Goals: an `Error` names every tensor that is missing, unexpected or of another shape, and the model is as it was; a
+// model that is saved loads here and in transformers with the same logits.
+// Non-goals: optimizer state, tokenizers, other architectures' names.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "gnmr/models/llama.h"
+#include "gnmr/models/safetensors.h"
+
+namespace gnmr::models {
+
+/// `layers.3.down.weight` -> `model.layers.3.mlp.down_proj.weight`; also without `.weight` or `.bias`, for units.
+std::string hugging_face_name(std::string_view name);
+
+/// The model's weights under Hugging Face's names in forward order. They share memory with the model; a tied head has
+/// none.
+NamedTensors checkpoint_tensors(const LlamaImpl& model);
+
+/// All tensors of a model by path: a .safetensors file, an index of several, a folder with either, a llama2.c file.
+TensorFile read_model_tensors(const std::string& path);
+
+/// Copies weights into the model; `place` begins the message of an `Error`.
+void assign_weights(LlamaImpl& model, const TensorFile& file, const std::string& place);
+
+/// `assign_weights` of `read_model_tensors`.
+void load_weights(LlamaImpl& model, const std::string& path);
+
+/// How a model is saved.
+struct SaveOptions {
+  std::int64_t largest_file_bytes = std::int64_t{5} << 30;  // more are cut into several files with an index
+};
+
+/// Writes config.json and the weights into a folder, which is made where it is not there. Files are replaced one by
+/// one; weights of an earlier save that this one does not have are removed last.
+void save_model(const LlamaImpl& model, const std::string& directory, const SaveOptions& options = {});
+
+}  // namespace gnmr::models

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/models/sharded_files.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <filesystem>
+#include <iomanip>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "gnmr/io/json_text.h"
+#include "gnmr/io/text_error.h"
+#include "gnmr/io/whole_file.h"
+
+namespace gnmr::models {
+namespace {
+
+using nlohmann::json;
+namespace files = std::filesystem;
+
+constexpr std::size_t kLargestIndexFile = std::size_t{100} << 20;
+
+// Which tensors each file has.
+using WeightMap = std::map<std::string, std::set<std::string>>;
+
+WeightMap read_index(const std::string& path) {
+  const json document = json::parse(io::read_whole_file(path, kLargestIndexFile), nullptr, /*allow_exceptions=*/false);
+  if (!document.is_object()) throw io::error_at(path, "not a JSON object");
+  const auto map = document.find("weight_map");
+  if (map == document.end() || !map->is_object()) throw io::error_at(path, "`weight_map`: expected an object");
+  WeightMap result;
+  for (const auto& [name, file] : map->items()) {
+    const auto* text = file.get_ptr<const std::string*>();
+    // Files are beside the index, nowhere else.
+    if (text == nullptr || text->empty() || *text == "." || *text == ".." || text->find('/') != std::string::npos) {
+      throw io::error_at(path, "`weight_map`: the file of " + io::in_quotes(name) + " is not the name of a file");
+    }
+    result[*text].insert(name);
+  }
+  return result;
+}
+
+std::string shard_name(std::size_t number, std::size_t count) {
+  std::ostringstream text;
+  text << "model-" << std::setfill('0') << std::setw(5) << number << "-of-" << std::setw(5) << count << ".safetensors";
+  return text.str();
+}
+
+std::vector<NamedTensors> cut(const NamedTensors& tensors, std::int64_t largest_file_bytes) {
+  std::vector<NamedTensors> shards(1);
+  std::int64_t bytes = 0;
+  for (const auto& one : tensors) {
+    const std::int64_t more = stored_bytes(one.second);
+    if (!shards.back().empty() && bytes + more > largest_file_bytes) {
+      shards.emplace_back();
+      bytes = 0;
+    }
+    shards.back().push_back(one);
+    bytes += more;
+  }
+  return shards;
+}
+
+// What would be loaded instead of, or lie beside, the files that were written.
+void remove_leftovers(const files::path& directory, const std::set<std::string>& written) {
+  static const std::regex kShard("model-[0-9]{5}-of-[0-9]{5}\\.safetensors");
+  std::vector<files::path> leftovers;
+  std::error_code error;
+  for (const auto& entry : files::directory_iterator(directory, error)) {
+    const std::string name = entry.path().filename().string();
+    const bool of_a_model = name == kWholeModelFile || name == kModelIndexFile || std::regex_match(name, kShard);
+    if (of_a_model && !written.contains(name)) leftovers.push_back(entry.path());
+  }
+  for (const files::path& path : leftovers) {
+    if (!files::remove(path, error) && error) {
+      throw io::error_at(path.string(), "of an earlier save, cannot be removed: " + error.message());
+    }
+  }
+}
+
+}  // namespace
+
+TensorFile read_sharded(const std::string& index_path) {
+  const files::path folder = files::path(index_path).parent_path();
+  TensorFile result;
+  for (const auto& [file_name, names] : read_index(index_path)) {
+    const std::string path = (folder / file_name).string();
+    const TensorFile shard = read_safetensors(path);
+    std::set<std::string> absent = names;
+    for (const auto& [name, tensor] : shard.tensors) {
+      if (absent.erase(name) == 0) {
+        throw io::error_at(path, "tensor " + io::in_quotes(name) + " is not in the index, or in another file there");
+      }
+      result.tensors.emplace_back(name, tensor);
+    }
+    if (!absent.empty()) {
+      throw io::error_at(path, "the index has tensor " + io::in_quotes(*absent.begin()) + " here; it is missing");
+    }
+    result.metadata.insert(shard.metadata.begin(), shard.metadata.end());
+  }
+  return result;
+}
+
+void write_model_files(const std::string& directory, const NamedTensors& tensors, std::int64_t largest_file_bytes) {
+  const files::path folder(directory);
+  const std::vector<NamedTensors> shards = cut(tensors, largest_file_bytes);
+  std::set<std::string> written;
+  if (shards.size() == 1) {
+    write_safetensors((folder / kWholeModelFile).string(), tensors, pytorch_metadata());
+    written.emplace(kWholeModelFile);
+  } else {
+    nlohmann::ordered_json index;
+    std::int64_t total = 0;
+    std::map<std::string, std::string> weight_map;
+    for (std::size_t i = 0; i < shards.size(); ++i) {
+      const std::string name = shard_name(i + 1, shards.size());
+      write_safetensors((folder / name).string(), shards[i], pytorch_metadata());
+      written.insert(name);
+      for (const auto& [tensor_name, tensor] : shards[i]) {
+        weight_map.emplace(tensor_name, name);
+        total += stored_bytes(tensor);
+      }
+    }
+    index["metadata"]["total_size"] = total;
+    index["weight_map"] = weight_map;
+    io::replace_file((folder / kModelIndexFile).string(), index.dump(2) + "\n");
+    written.emplace(kModelIndexFile);
+  }
+  remove_leftovers(folder, written);
+}
+
+}  // namespace gnmr::models

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/models/streamed_file.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+
+#include "gnmr/io/text_error.h"
+
+namespace gnmr::models {
+namespace {
+
+// What a link points to is replaced, not the link.
+std::string resolve_links(const std::string& path) {
+  const std::unique_ptr<char, decltype(&::free)> resolved(::realpath(path.c_str(), nullptr), &::free);
+  return resolved ? std::string(resolved.get()) : path;
+}
+
+std::string folder_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+}  // namespace
+
+StreamedFile::StreamedFile(const std::string& path) : target_(resolve_links(path)), folder_(folder_of(target_)) {
+  struct stat old_status {};
+  const bool exists = ::stat(target_.c_str(), &old_status) == 0;
+  if (exists && !S_ISREG(old_status.st_mode)) throw io::error_at(path, "not a regular file, it is left alone");
+  open_beside();
+  if (exists && ::fchmod(file_.get(), old_status.st_mode & 07777U) != 0) {
+    const int error = errno;
+    ::unlink(temporary_.c_str());
+    errno = error;
+    io::throw_errno(target_, "cannot keep its permissions");
+  }
+}
+
+void StreamedFile::open_beside() {
+  static std::atomic<unsigned> counter{0};
+  constexpr int kAttempts = 100;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    const auto ticks = std::chrono::steady_clock::now().time_since_epoch().count();
+    temporary_ = folder_ + "/.gnmr-" + std::to_string(::getpid()) + "-" + std::to_string(counter.fetch_add(1)) + "-" +
+                 std::to_string(ticks) + ".tmp";
+    file_ = io::FileDescriptor(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    if (file_.is_open()) return;
+    if (errno != EEXIST) break;
+  }
+  io::throw_errno(target_, "cannot create a file beside it");
+}
+
+StreamedFile::~StreamedFile() {
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+void StreamedFile::write(std::string_view bytes) {
+  while (!bytes.empty()) {
+    // One call takes at most 2 GiB, whatever is asked for.
+    const std::size_t wanted = std::min(bytes.size(), std::size_t{1} << 30);
+    const ssize_t written = ::write(file_.get(), bytes.data(), wanted);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) io::throw_errno(target_, "cannot write it");
+    bytes.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+void StreamedFile::commit() {
+  if (::fsync(file_.get()) != 0) io::throw_errno(target_, "cannot force it to the disk");
+  if (file_.close() != 0) io::throw_errno(target_, "cannot write it");
+  if (::rename(temporary_.c_str(), target_.c_str()) != 0) {
+    io::throw_errno(target_, "cannot put the new file in its place");
+  }
+  temporary_.clear();
+  // The rename itself must survive a power cut. Some file systems do not know how, which is no reason to fail.
+  const io::FileDescriptor handle(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!handle.is_open()) return;
+  if (::fsync(handle.get()) != 0 && errno != EINVAL && errno != ENOTSUP && errno != EBADF) {
+    io::throw_errno(target_, "it is written, but its folder cannot be forced to the disk");
+  }
+}
+
+}  // namespace gnmr::models

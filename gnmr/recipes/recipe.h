@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// A recipe: how each operand of each product of a linear layer is cast. Recipes are data (JSON).
+//
+//   {"name": "fp8-delayed", "about": "...",
+//    "input": {"format": "e4m3", "scaling": "delayed", "interval": 1}, "weight": {...}, "output_gradient": {...},
+//    "products": {"weight_gradient": {"input": {...}}}}
+//
+// The first three are what an operand is in every product, `products` are exceptions; an operand that is not named,
+// or null, is not cast. docs/recipes.md has every key.
+//
+// Goals: one reader for built-in and users' recipes; an error names the key. Non-goals: tensors (gnmr/torch).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gnmr/formats/cast.h"
+#include "gnmr/formats/delayed_scaling.h"
+#include "gnmr/formats/scaling.h"
+
+namespace gnmr::recipes {
+
+/// The three products of a linear layer.
+enum class Product : std::uint8_t { forward, input_gradient, weight_gradient };
+inline constexpr std::size_t kProductCount = 3;
+
+/// The three matrices that they multiply.
+enum class Operand : std::uint8_t { input, weight, output_gradient };
+inline constexpr std::size_t kOperandCount = 3;
+
+/// `"forward"`, `"input_gradient"` or `"weight_gradient"`.
+std::string_view to_string(Product product);
+
+/// `"input"`, `"weight"` or `"output_gradient"`.
+std::string_view to_string(Operand operand);
+
+/// The operands of a product, the left one first.
+constexpr std::array<Operand, 2> operands_of(Product product) {
+  switch (product) {
+    case Product::forward:
+      return {Operand::input, Operand::weight};
+    case Product::input_gradient:
+      return {Operand::output_gradient, Operand::weight};
+    case Product::weight_gradient:
+      break;
+  }
+  return {Operand::output_gradient, Operand::input};
+}
+
+/// Which elements share a scale. Directions are those of the product: along what it sums over.
+enum class Grouping : std::uint8_t {
+  none,     // no scale
+  tensor,   // one scale
+  delayed,  // one scale, from earlier steps
+  row,      // all that is summed over for one row or column of the result
+  tile,     // 1x128 along the sum
+  block,    // 128x128
+  mx,       // 1x32 along the sum, E8M0
+  nvfp4,    // 1x16 along the sum, E4M3 under a float32 a tensor
+};
+
+/// How one operand of one product is cast.
+struct CastRule {
+  formats::Format format = formats::Format::e4m3;
+  formats::Rounding rounding = formats::Rounding::nearest_even;
+  formats::Overflow overflow = formats::Overflow::saturate;
+  Grouping grouping = Grouping::tensor;
+  bool mx_round_up = false;           // mx: the smallest scale without overflow, instead of OCP's floor
+  std::uint32_t history_length = 16;  // delayed
+  std::uint32_t update_interval = 1;  // delayed: steps
+  int margin = 0;                     // delayed
+  formats::AmaxChoice choice = formats::AmaxChoice::largest;  // delayed
+  std::uint32_t hadamard = 0;  // size of a random Hadamard transform along the sum; both operands have it or none
+
+  bool operator==(const CastRule&) const = default;
+
+  /// Whether the cast is the same whichever way the product sums.
+  bool ignores_direction() const {
+    return hadamard == 0 && (grouping == Grouping::none || grouping == Grouping::tensor ||
+                             grouping == Grouping::delayed || grouping == Grouping::block);
+  }
+
+  /// How its scale follows its history.
+  formats::DelayedScaling delayed_scaling() const { return {format, history_length, update_interval, choice, margin}; }
+};
+
+/// How all operands are cast; where there is no rule the operand stays as it is.
+struct Recipe {
+  std::string name;
+  std::string about;
+  std::array<std::array<std::optional<CastRule>, 2>, kProductCount> rules{};  // as operands_of orders them
+
+  const std::optional<CastRule>& rule(Product product, std::size_t operand) const {
+    return rules[static_cast<std::size_t>(product)][operand];
+  }
+
+  /// Whether any rule has a memory.
+  bool uses_delayed(Operand operand) const;
+};
+
+/// A recipe from JSON; an `Error` names the key that is unknown, missing or wrong.
+Recipe parse_recipe(std::string_view json_text);
+
+/// The names of the built-in recipes.
+std::vector<std::string> recipe_names();
+
+/// The JSON of a built-in recipe; an `Error` that lists the names where there is none such.
+std::string_view recipe_json(std::string_view name);
+
+/// A built-in recipe by name, or one from a file by its path.
+Recipe load_recipe(const std::string& name_or_path);
+
+}  // namespace gnmr::recipes

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/report/ratio_map.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "gnmr/io/signals_file.h"
+
+namespace gnmr::report {
+namespace {
+
+/// What the first reading finds: which rows count, and how far each unit strays.
+struct Survey {
+  std::vector<std::int64_t> steps;   // of the rows that count, ascending
+  std::vector<std::uint8_t> counts;  // one a row of the file
+  std::vector<double> farthest;      // one a unit
+};
+
+Survey survey_rows(io::SignalsReader reader) {
+  Survey survey;
+  survey.farthest.assign(reader.unit_count(), 0.0);
+  std::vector<std::pair<std::int64_t, std::size_t>> rows;
+  for (io::SignalsRow row; reader.next(row);) {
+    rows.emplace_back(row.step, rows.size());
+    for (std::size_t unit = 0; unit < row.ratios.size(); ++unit) {
+      survey.farthest[unit] = std::max(survey.farthest[unit], distance_from_one(row.ratios[unit]));
+    }
+  }
+  survey.counts.assign(rows.size(), 0);
+  std::sort(rows.begin(), rows.end());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (i + 1 < rows.size() && rows[i + 1].first == rows[i].first) continue;
+    survey.counts[rows[i].second] = 1;
+    survey.steps.push_back(rows[i].first);
+  }
+  return survey;
+}
+
+std::vector<std::size_t> choose_units(std::span<const double> farthest, std::span<const std::uint64_t> events,
+                                      std::size_t most) {
+  std::vector<std::size_t> units(farthest.size());
+  std::iota(units.begin(), units.end(), std::size_t{0});
+  if (units.size() <= most) return units;
+  const auto count_of = [&](std::size_t unit) { return unit < events.size() ? events[unit] : 0; };
+  std::stable_sort(units.begin(), units.end(), [&](std::size_t a, std::size_t b) {
+    return std::pair(count_of(a), farthest[a]) > std::pair(count_of(b), farthest[b]);
+  });
+  units.resize(most);
+  std::sort(units.begin(), units.end());
+  return units;
+}
+
+// Unsigned, since steps of a damaged file may be as far apart as numbers can be.
+std::uint64_t distance(std::int64_t from, std::int64_t to) {
+  return static_cast<std::uint64_t>(to) - static_cast<std::uint64_t>(from);
+}
+
+std::uint64_t usual_gap(const std::vector<std::int64_t>& steps) {
+  std::vector<std::uint64_t> gaps;
+  for (std::size_t i = 1; i < steps.size(); ++i) gaps.push_back(distance(steps[i - 1], steps[i]));
+  if (gaps.empty()) return 1;
+  const auto middle = gaps.begin() + static_cast<std::ptrdiff_t>(gaps.size() / 2);
+  std::nth_element(gaps.begin(), middle, gaps.end());
+  return *middle;
+}
+
+void choose_columns(const std::vector<std::int64_t>& steps, std::size_t most, RatioMap& map) {
+  if (steps.empty()) return;
+  const std::uint64_t range = distance(steps.front(), steps.back());
+  const std::uint64_t least = range / most + 1;
+  const std::uint64_t width = std::max(usual_gap(steps), least);
+  map.first_step = steps.front();
+  map.column_steps = static_cast<std::int64_t>(std::min<std::uint64_t>(width, std::uint64_t{1} << 62U));
+  map.columns = static_cast<std::size_t>(range / static_cast<std::uint64_t>(map.column_steps)) + 1;
+}
+
+}  // namespace
+
+double distance_from_one(float ratio) {
+  if (std::isnan(ratio)) return 0;
+  if (!std::isfinite(ratio) || ratio <= 0) return std::numeric_limits<double>::infinity();
+  return std::abs(std::log2(static_cast<double>(ratio)));
+}
+
+RatioMap read_ratio_map(const std::string& path, std::span<const std::uint64_t> events, const RatioMapLimits& limits) {
+  const Survey survey = survey_rows(io::SignalsReader(path));
+  io::SignalsReader reader(path);
+  RatioMap map;
+  map.torn = reader.torn();
+  map.unit_count = reader.unit_count();
+  map.units = choose_units(survey.farthest, events, limits.rows);
+  choose_columns(survey.steps, limits.columns, map);
+  map.ratios.assign(map.units.size() * map.columns, std::numeric_limits<float>::quiet_NaN());
+  std::size_t number = 0;
+  // A run that is still writing may have added rows since the first reading.
+  for (io::SignalsRow row; number < survey.counts.size() && reader.next(row); ++number) {
+    if (survey.counts[number] == 0) continue;
+    const std::uint64_t offset = distance(map.first_step, row.step);
+    const auto column = static_cast<std::size_t>(offset / static_cast<std::uint64_t>(map.column_steps));
+    for (std::size_t i = 0; i < map.units.size(); ++i) {
+      float& cell = map.ratios[i * map.columns + column];
+      const float ratio = row.ratios[map.units[i]];
+      if (std::isnan(cell) || distance_from_one(ratio) > distance_from_one(cell)) cell = ratio;
+    }
+  }
+  return map;
+}
+
+}  // namespace gnmr::report

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/report/recoveries.h"
+
+#include <algorithm>
+#include <limits>
+#include <unordered_map>
+#include <utility>
+
+#include "gnmr/core/controller.h"
+#include "gnmr/core/error.h"
+
+namespace gnmr::report {
+namespace {
+
+// Steps of a damaged journal may be as large as numbers can be.
+std::int64_t later(std::int64_t step, std::int64_t steps) {
+  return step > std::numeric_limits<std::int64_t>::max() - steps ? step : step + steps;
+}
+
+class HistoryBuilder {
+ public:
+  explicit HistoryBuilder(const io::Journal& journal) : journal_(journal) {
+    if (journal.header) {
+      lag_ = journal.header->options.lag;
+      for (const Unit& unit : journal.header->units) index_of(unit.name);
+    }
+  }
+
+  RecoveryHistory build() {
+    find_budget();
+    for (const io::JournalStepEntry& entry : journal_.steps) {
+      last_step_ = entry.number;
+      if (entry.step) {
+        history_.in_use.push_back({later(entry.number, 1 + lag_), entry.step->recovered});
+        if (entry.step->common) ++history_.common_steps;
+      }
+      take_events(entry);
+    }
+    for (const auto& [unit, first_step] : open_) {
+      close(unit, first_step, std::max(first_step, last_step_), RecoveryEnd::open);
+    }
+    std::sort(history_.recoveries.begin(), history_.recoveries.end(), [](const Recovery& a, const Recovery& b) {
+      return std::pair(a.first_step, a.unit) < std::pair(b.first_step, b.unit);
+    });
+    return std::move(history_);
+  }
+
+ private:
+  std::size_t index_of(const std::string& name) {
+    const auto [found, added] = index_.emplace(name, history_.units.size());
+    if (added) {
+      history_.units.push_back(name);
+      history_.events_of_unit.push_back(0);
+    }
+    return found->second;
+  }
+
+  void find_budget() {
+    if (!journal_.header) return;
+    try {
+      history_.budget = Controller(journal_.header->units, journal_.header->options).max_recovered();
+    } catch (const Error&) {
+      history_.budget.reset();  // a header that no controller can have: the report does without the line
+    }
+  }
+
+  // The events of a unit in one step become one: a futile unit is released too, an admitted one was at risk.
+  void take_events(const io::JournalStepEntry& entry) {
+    std::unordered_map<std::size_t, std::size_t> of_this_step;
+    for (const io::JournalEvent& event : entry.events) {
+      const std::size_t unit = index_of(event.unit);
+      take_recovery(entry.number, unit, event.event);
+      ++history_.events_of_unit[unit];
+      const auto [found, added] = of_this_step.emplace(unit, history_.events.size());
+      if (added) {
+        history_.events.push_back({.step = entry.number,
+                                   .unit = unit,
+                                   .what = {},
+                                   .ratio = event.ratio,
+                                   .delta = event.delta,
+                                   .fall = event.fall,
+                                   .severity = event.severity});
+      }
+      std::string& what = history_.events[found->second].what;
+      if (!what.empty()) what += ", ";
+      what += to_string(event.event);
+    }
+  }
+
+  void take_recovery(std::int64_t step, std::size_t unit, io::JournalEventKind kind) {
+    switch (kind) {
+      case io::JournalEventKind::risk:
+        break;
+      case io::JournalEventKind::admitted:
+        open_.emplace(unit, later(step, 1 + lag_));
+        break;
+      case io::JournalEventKind::denied:
+        history_.denials.push_back({unit, step});
+        break;
+      case io::JournalEventKind::futile:
+        futile_.insert_or_assign(unit, step);
+        break;
+      case io::JournalEventKind::released: {
+        const auto futile = futile_.find(unit);
+        const bool helped = futile == futile_.end() || futile->second != step;
+        const auto open = open_.find(unit);
+        // Where the journal begins in the middle of a recovery, so does what is shown of it.
+        const std::int64_t first = open == open_.end() ? journal_.steps.front().number : open->second;
+        close(unit, first, std::max(first, later(step, lag_)), helped ? RecoveryEnd::released : RecoveryEnd::futile);
+        if (open != open_.end()) open_.erase(open);
+        break;
+      }
+    }
+  }
+
+  void close(std::size_t unit, std::int64_t first, std::int64_t last, RecoveryEnd end) {
+    history_.recoveries.push_back({unit, first, last, end});
+  }
+
+  const io::Journal& journal_;
+  RecoveryHistory history_;
+  std::int64_t lag_ = 0;
+  std::int64_t last_step_ = 0;
+  std::unordered_map<std::string, std::size_t> index_;
+  std::unordered_map<std::size_t, std::int64_t> open_;    // first step of what is in recovery
+  std::unordered_map<std::size_t, std::int64_t> futile_;  // step of the last futile event
+};
+
+}  // namespace
+
+RecoveryHistory recovery_history(const io::Journal& journal) { return HistoryBuilder(journal).build(); }
+
+}  // namespace gnmr::report

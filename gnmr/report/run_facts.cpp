@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/report/run_facts.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "gnmr/report/number_format.h"
+
+namespace gnmr::report {
+namespace {
+
+std::size_t final_steps(const Metrics& metrics) { return std::clamp<std::size_t>(metrics.train.size() / 10, 1, 100); }
+
+void add_progress(const RunFiles& run, std::vector<Fact>& facts) {
+  const std::vector<TrainPoint>& train = run.metrics->train;
+  if (train.empty()) return;
+  const auto done = static_cast<std::uint64_t>(std::max<std::int64_t>(train.back().step, 0));
+  Fact steps{"steps", grouped(done)};
+  if (run.info && run.info->steps && *run.info->steps > 0) {
+    const auto planned = static_cast<std::uint64_t>(*run.info->steps);
+    steps.note = done >= planned ? "all that were planned" : "of " + grouped(planned) + " planned";
+  }
+  facts.push_back(steps);
+  double seconds = 0;
+  double tokens = 0;
+  for (const TrainPoint& point : train) {
+    seconds += point.seconds.value_or(0);
+    tokens += point.tokens.value_or(0);
+  }
+  if (seconds > 0 && std::isfinite(seconds)) {
+    facts.push_back({"time in steps", duration_text(seconds),
+                     tokens > 0 ? short_count(tokens / seconds) + " tokens/s" : std::string()});
+  }
+}
+
+void add_losses(const RunFiles& run, std::vector<Fact>& facts) {
+  if (const auto loss = final_train_loss(*run.metrics)) {
+    facts.push_back({"training loss", number_text(*loss),
+                     "mean of the last " + counted(final_steps(*run.metrics), "step", "steps")});
+  }
+  if (run.metrics->evals.empty()) return;
+  const EvalPoint& last = run.metrics->evals.back();
+  if (last.loss_high) facts.push_back({"held-out loss", number_text(*last.loss_high), "all units in high precision"});
+  if (last.loss_low) facts.push_back({"held-out loss", number_text(*last.loss_low), "all units on the low path"});
+}
+
+void add_updates(const RunFiles& run, std::vector<Fact>& facts) {
+  const std::vector<TrainPoint>& train = run.metrics->train;
+  const auto skipped =
+      std::count_if(train.begin(), train.end(), [](const TrainPoint& point) { return !point.applied; });
+  if (train.empty()) return;
+  facts.push_back({"skipped updates", grouped(static_cast<std::uint64_t>(skipped)),
+                   percent_text(static_cast<double>(skipped) / static_cast<double>(train.size())) + " of the steps"});
+}
+
+void add_recoveries(const RunFiles& run, std::vector<Fact>& facts) {
+  const RecoveryHistory& history = run.history;
+  const auto futile = static_cast<std::uint64_t>(
+      std::count_if(history.recoveries.begin(), history.recoveries.end(),
+                    [](const Recovery& recovery) { return recovery.end == RecoveryEnd::futile; }));
+  facts.push_back({watched_only(run) ? "recoveries it would have made" : "recoveries",
+                   grouped(history.recoveries.size()),
+                   futile > 0 ? grouped(futile) + " of them did not help" : std::string()});
+  std::uint64_t unit_steps = 0;
+  std::uint64_t most = 0;
+  for (const InUse& use : history.in_use) {
+    unit_steps += use.units;
+    most = std::max(most, use.units);
+  }
+  const auto all = static_cast<double>(history.units.size()) * static_cast<double>(history.in_use.size());
+  if (all > 0) {
+    facts.push_back(
+        {"time in high precision", percent_text(static_cast<double>(unit_steps) / all), "of all units in all steps"});
+  }
+  if (history.budget) {
+    facts.push_back({"most units at once", grouped(most),
+                     "the budget is " + grouped(*history.budget) + " of " + grouped(history.units.size())});
+  }
+  if (!history.denials.empty()) facts.push_back({"denied for want of budget", grouped(history.denials.size())});
+}
+
+std::string mode_text(const io::JournalMode& mode) {
+  std::string text;
+  switch (mode.mode) {
+    case io::JournalModeKind::armed:
+      text = "Decisions are carried out";
+      break;
+    case io::JournalModeKind::watch:
+      text = "Decisions are only written (watch)";
+      break;
+    case io::JournalModeKind::high:
+      text = "Everything runs in high precision";
+      break;
+  }
+  return text + (mode.why.empty() ? "." : ": " + mode.why);
+}
+
+}  // namespace
+
+std::optional<double> final_train_loss(const Metrics& metrics) {
+  double sum = 0;
+  std::size_t count = 0;
+  const std::size_t skip = metrics.train.size() - std::min(metrics.train.size(), final_steps(metrics));
+  for (std::size_t i = skip; i < metrics.train.size(); ++i) {
+    if (!metrics.train[i].loss) continue;
+    sum += *metrics.train[i].loss;
+    ++count;
+  }
+  return count > 0 ? std::optional<double>(sum / static_cast<double>(count)) : std::nullopt;
+}
+
+bool watched_only(const RunFiles& run) {
+  if (run.info && !run.info->controller.empty()) return run.info->controller == "watch";
+  if (!run.journal || run.journal->modes.empty()) return false;
+  return std::all_of(run.journal->modes.begin(), run.journal->modes.end(),
+                     [](const io::JournalMode& mode) { return mode.mode == io::JournalModeKind::watch; });
+}
+
+std::string run_subtitle(const RunFiles& run) {
+  if (!run.info) return {};
+  const RunInfo& info = *run.info;
+  std::string text;
+  const auto add = [&](const std::string& part) {
+    if (part.empty()) return;
+    if (!text.empty()) text += " · ";
+    text += part;
+  };
+  add(info.model);
+  if (info.parameters) add(short_count(*info.parameters) + " parameters");
+  if (!info.recipe.empty()) add("recipe " + info.recipe);
+  if (!info.controller.empty()) add(info.controller == "none" ? "no controller" : "controller " + info.controller);
+  if (!info.faults.empty()) add("faults: " + info.faults);
+  if (info.seed) add("seed " + std::to_string(*info.seed));
+  if (!info.started.empty()) add("started " + info.started);
+  return text;
+}
+
+std::vector<Fact> run_facts(const RunFiles& run) {
+  std::vector<Fact> facts;
+  if (run.metrics) {
+    add_losses(run, facts);
+    add_progress(run, facts);
+    add_updates(run, facts);
+  }
+  if (run.journal) add_recoveries(run, facts);
+  if (run.faults) {
+    facts.push_back({"injected faults", grouped(run.faults->size()), "one a unit and stretch of steps"});
+  }
+  return facts;
+}
+
+std::vector<std::string> run_notes(const RunFiles& run) {
+  std::vector<std::string> notes;
+  const auto resumed = [&](std::int64_t step) {
+    const std::string note = "Resumed from a saved state; the next step was " + std::to_string(step) + ".";
+    if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(note);
+  };
+  if (run.metrics) {
+    for (const std::int64_t step : run.metrics->resumes) resumed(step);
+  }
+  if (!run.journal) return notes;
+  for (const io::JournalResume& resume : run.journal->resumes) resumed(resume.step);
+  for (const io::JournalMode& mode : run.journal->modes) notes.push_back(mode_text(mode));
+  for (const io::JournalNote& note : run.journal->notes) {
+    if (!note.text.empty()) notes.push_back(note.text);
+  }
+  if (run.history.common_steps > 0) {
+    notes.push_back("In " + counted(run.history.common_steps, "step", "steps") +
+                    " nearly all units were at risk at once: the cause was common (data, learning rate), and no unit "
+                    "was admitted.");
+  }
+  return notes;
+}
+
+}  // namespace gnmr::report

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// The words and headline numbers of a run.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "gnmr/report/run_view.h"
+
+namespace gnmr::report {
+
+/// `nano, 1.23 M parameters · fp8-delayed · controller gnmr · seed 0`.
+std::string run_subtitle(const RunFiles& run);
+
+/// The headline numbers, as far as the files tell them.
+std::vector<Fact> run_facts(const RunFiles& run);
+
+/// Modes, resumes and remarks, in words.
+std::vector<std::string> run_notes(const RunFiles& run);
+
+/// Whether decisions were only written.
+bool watched_only(const RunFiles& run);
+
+/// The mean training loss of the last tenth of the steps that were run (at least one, at most 100); absent where there
+/// is none.
+std::optional<double> final_train_loss(const Metrics& metrics);
+
+}  // namespace gnmr::report

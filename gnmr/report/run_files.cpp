@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/report/run_files.h"
+
+#include <filesystem>
+
+#include "gnmr/io/truth.h"
+
+namespace gnmr::report {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The path of a file in the directory; empty where it is not there.
+std::string path_if_there(const std::string& directory, const char* name) {
+  const fs::path path = fs::path(directory) / name;
+  std::error_code ignored;
+  return fs::exists(path, ignored) ? path.string() : std::string();
+}
+
+/// The same for files that a run makes long before it writes to them: an empty one is not there yet.
+std::string path_if_begun(const std::string& directory, const char* name) {
+  const std::string path = path_if_there(directory, name);
+  std::error_code ignored;
+  return !path.empty() && fs::is_regular_file(path, ignored) && fs::file_size(path, ignored) == 0 ? std::string()
+                                                                                                  : path;
+}
+
+// Spans of a unit end where a row says 0; rows may be left out where nothing was injected.
+std::vector<FaultSpan> read_fault_spans(const std::string& path) {
+  io::TruthReader reader = io::open_truth(path);
+  std::vector<FaultSpan> spans;
+  constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+  std::vector<std::size_t> open(reader.units().size(), kNone);
+  std::int64_t step_before = 0;
+  for (io::TruthRow row; reader.next(row); step_before = row.step) {
+    for (std::size_t unit = 0; unit < row.faulty.size(); ++unit) {
+      if (row.faulty[unit] == 0) {
+        open[unit] = kNone;
+      } else if (open[unit] != kNone && row.step == step_before + 1) {
+        spans[open[unit]].last_step = row.step;
+      } else {
+        open[unit] = spans.size();
+        spans.push_back({reader.units()[unit], row.step, row.step});
+      }
+    }
+  }
+  return spans;
+}
+
+void read_journal_of(const std::string& directory, RunFiles& run) {
+  const std::string path = path_if_there(directory, "journal.jsonl");
+  if (path.empty()) {
+    const bool uncontrolled = run.info && run.info->controller == "none";
+    if (!uncontrolled) run.remarks.emplace_back("There is no journal.jsonl: nothing is known of recoveries.");
+    return;
+  }
+  run.journal = io::read_journal(path);
+  run.history = recovery_history(*run.journal);
+  if (run.journal->torn) run.remarks.emplace_back("The last line of journal.jsonl is torn and was passed over.");
+  if (run.journal->dropped > 0) {
+    run.remarks.push_back("journal.jsonl lacks " + std::to_string(run.journal->dropped) +
+                          " lines that could not be written in time.");
+  }
+}
+
+void read_signals_of(const std::string& directory, const RatioMapLimits& limits, RunFiles& run) {
+  const std::string path = path_if_begun(directory, "signals.bin");
+  if (path.empty()) {
+    run.remarks.emplace_back("There is no signals.bin: the heat map is left out.");
+    return;
+  }
+  run.ratios = read_ratio_map(path, run.history.events_of_unit, limits);
+  if (run.ratios->torn) run.remarks.emplace_back("The last row of signals.bin is torn and was passed over.");
+  if (run.journal && run.journal->header && run.journal->header->units.size() != run.ratios->unit_count) {
+    run.remarks.push_back("signals.bin has " + std::to_string(run.ratios->unit_count) +
+                          " units and the journal's header " + std::to_string(run.journal->header->units.size()) +
+                          ": the names in the heat map may be wrong.");
+  }
+}
+
+}  // namespace
+
+bool is_run_directory(const std::string& directory) {
+  return !path_if_there(directory, "run.json").empty() || !path_if_there(directory, "journal.jsonl").empty();
+}
+
+RunFiles read_run_files(const std::string& directory, const RatioMapLimits& limits) {
+  RunFiles run;
+  run.name = fs::weakly_canonical(fs::path(directory)).filename().string();
+  if (const std::string path = path_if_there(directory, "run.json"); !path.empty()) {
+    run.info = read_run_info(path);
+  } else {
+    run.remarks.emplace_back("There is no run.json: what was run is not known.");
+  }
+  if (const std::string path = path_if_there(directory, "metrics.jsonl"); !path.empty()) {
+    run.metrics = read_metrics(path);
+    if (run.metrics->dropped > 0) {
+      run.remarks.push_back("metrics.jsonl lacks " + std::to_string(run.metrics->dropped) +
+                            " lines that could not be written in time.");
+    }
+    if (run.metrics->torn) run.remarks.emplace_back("The last line of metrics.jsonl is torn and was passed over.");
+  } else {
+    run.remarks.emplace_back("There is no metrics.jsonl: losses and gradient norms are left out.");
+  }
+  read_journal_of(directory, run);
+  read_signals_of(directory, limits, run);
+  if (const std::string path = path_if_begun(directory, "faults.csv"); !path.empty()) {
+    run.faults = read_fault_spans(path);
+  }
+  return run;
+}
+
+}  // namespace gnmr::report

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads the directory of a run into plain values: run.json, metrics.jsonl, journal.jsonl, signals.bin, faults.csv.
+//
+// Goals: each file may be missing, and what a killed run left behind is read as far as it goes; both are told.
+// Non-goals: drawing, judging.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gnmr/io/journal_reader.h"
+#include "gnmr/report/metrics_file.h"
+#include "gnmr/report/ratio_map.h"
+#include "gnmr/report/recoveries.h"
+#include "gnmr/report/run_info.h"
+
+namespace gnmr::report {
+
+/// Steps in which a unit had a fault that was injected.
+struct FaultSpan {
+  std::string unit;
+  std::int64_t first_step = 0;
+  std::int64_t last_step = 0;
+};
+
+/// What the files say.
+struct RunFiles {
+  std::string name;  // of the directory
+  std::optional<RunInfo> info;
+  std::optional<Metrics> metrics;
+  std::optional<io::Journal> journal;
+  RecoveryHistory history;  // of the journal; empty where there is none
+  std::optional<RatioMap> ratios;
+  std::optional<std::vector<FaultSpan>> faults;
+  std::vector<std::string> remarks;  // what is missing, torn or odd, in sentences
+};
+
+/// Whether the directory holds a run.
+bool is_run_directory(const std::string& directory);
+
+/// Reads what is there; an `Error` with file and line for a file that is damaged other than at its end.
+RunFiles read_run_files(const std::string& directory, const RatioMapLimits& limits);
+
+}  // namespace gnmr::report

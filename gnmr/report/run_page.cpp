@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/report/run_page.h"
+
+#include <algorithm>
+
+#include "gnmr/report/html.h"
+#include "gnmr/report/number_format.h"
+#include "gnmr/report/plain_charts.h"
+
+namespace gnmr::report {
+namespace {
+
+std::string step_range(const RunView& run) {
+  return "from step " + number_text(run.first_step, 12) + " to step " + number_text(run.last_step, 12);
+}
+
+std::string facts_html(const std::vector<Fact>& facts) {
+  if (facts.empty()) return {};
+  std::string html = "<dl class=\"facts\">\n";
+  for (const Fact& fact : facts) {
+    html += "<div><dt>" + escaped(fact.name) + "</dt><dd>" + escaped(fact.value) + "</dd>";
+    if (!fact.note.empty()) html += "<dd class=\"note\">" + escaped(fact.note) + "</dd>";
+    html += "</div>\n";
+  }
+  return html + "</dl>\n";
+}
+
+std::string loss_html(const RunView& run, std::size_t index, const PageStyle& style) {
+  if (run.train_loss.empty() && run.eval_high.empty() && run.eval_low.empty()) return {};
+  std::vector<LegendEntry> entries;
+  if (!run.train_loss.empty()) entries.emplace_back("c1", "training, each step");
+  if (!run.eval_high.empty()) entries.emplace_back("c3 with-dot", "held-out, all units in high precision");
+  if (!run.eval_low.empty()) entries.emplace_back("c2 with-dot dashed", "held-out, all units on the low path");
+  std::string caption;
+  if (style.interactive) {
+    caption = "Drag the ends of the bar below a chart to look closer; the other charts of the run follow. ";
+  }
+  const std::size_t bad =
+      run.train_loss.bad_steps.size() + run.eval_high.bad_steps.size() + run.eval_low.bad_steps.size();
+  if (bad > 0) caption += "Crosses at the top are losses that were not finite. ";
+  std::vector<double> values = run.train_loss.values;
+  values.insert(values.end(), run.eval_low.values.begin(), run.eval_low.values.end());
+  if (run.loss_ceiling && !values.empty() && *std::max_element(values.begin(), values.end()) > *run.loss_ceiling) {
+    caption += "Losses above " + number_text(*run.loss_ceiling) + " lie outside the picture.";
+  }
+  std::string alternative = "Loss over steps " + step_range(run);
+  if (!run.train_loss.values.empty()) {
+    alternative += "; training loss from " + number_text(run.train_loss.values.front()) + " to " +
+                   number_text(run.train_loss.values.back());
+  }
+  return figure_html({.chart = "loss",
+                      .run = index,
+                      .height = 320,
+                      .title = "Loss on training and held-out data",
+                      .before = legend(entries),
+                      .caption = caption,
+                      .alternative = alternative,
+                      .picture = [&] { return plain_loss(run, alternative); }},
+                     style);
+}
+
+std::string grad_norm_html(const RunView& run, std::size_t index, const PageStyle& style) {
+  if (run.grad_norm.empty()) return {};
+  std::vector<LegendEntry> entries{{"c1", "norm of the whole gradient, before clipping"}};
+  if (run.skipped_count > 0) entries.emplace_back("skipped-key", "update skipped");
+  std::string caption;
+  if (!run.grad_norm.bad_steps.empty()) caption = "Crosses at the top are norms that were not finite. ";
+  if (run.skipped_count > run.skipped_steps.size()) {
+    caption += "Only the first " + grouped(run.skipped_steps.size()) + " of " + grouped(run.skipped_count) +
+               " skipped updates are marked.";
+  }
+  const std::string alternative = "Gradient norm over steps " + step_range(run) + ", logarithmic; " +
+                                  counted(run.skipped_count, "update was skipped", "updates were skipped");
+  return figure_html({.chart = "norm",
+                      .run = index,
+                      .height = 260,
+                      .title = "Gradient norm of each step",
+                      .before = legend(entries),
+                      .caption = caption,
+                      .alternative = alternative,
+                      .picture = [&] { return plain_grad_norm(run, alternative); }},
+                     style);
+}
+
+std::string heat_caption(const HeatMap& heat) {
+  const RatioMap& map = heat.ratios;
+  std::string caption = "A row is a unit, in forward order. ";
+  if (map.units.size() < map.unit_count) {
+    caption += "Of " + grouped(map.unit_count) + " units the " + grouped(map.units.size()) +
+               " with the most events are shown. ";
+  }
+  if (map.column_steps > 1) {
+    caption += "A column is " + grouped(static_cast<std::uint64_t>(map.column_steps)) +
+               " steps; the ratio farthest from 1 stands for them.";
+  }
+  return caption;
+}
+
+std::string heat_html(const RunView& run, std::size_t index, const PageStyle& style) {
+  if (!run.heat) return {};
+  std::vector<LegendEntry> entries{{"box non-finite", "not finite"}};
+  if (!run.heat->faults.empty()) entries.emplace_back("box fault-outline", "injected fault");
+  if (!run.heat->recoveries.empty()) {
+    entries.emplace_back("box recovery-outline", run.watch_only ? "would be in recovery" : "in recovery");
+  }
+  const std::string alternative = "Heat map of " + counted(run.heat->units.size(), "unit", "units") + " over steps " +
+                                  step_range(run) + "; the table of events below lists what stands out";
+  const double rows = static_cast<double>(run.heat->units.size());
+  return figure_html({.chart = "heat",
+                      .run = index,
+                      .height = 96 + std::clamp(rows * 16, 60.0, 640.0),
+                      .title = "Gradient norm of each unit, relative to its own mean",
+                      .before = "<div class=\"keys\">" + heat_scale() + legend(entries) + "</div>\n",
+                      .caption = heat_caption(*run.heat),
+                      .alternative = alternative,
+                      .picture = [&] { return plain_heat_map(run, alternative); }},
+                     style);
+}
+
+std::string timeline_html(const RunView& run, std::size_t index, const PageStyle& style) {
+  const Timeline& timeline = *run.timeline;
+  std::vector<LegendEntry> entries;
+  const auto has = [&](RecoveryEnd end) {
+    return std::any_of(timeline.bars.begin(), timeline.bars.end(), [&](const Bar& bar) { return bar.end == end; });
+  };
+  if (has(RecoveryEnd::released)) entries.emplace_back("box bar released", "in recovery, then released");
+  if (has(RecoveryEnd::futile)) entries.emplace_back("box bar futile", "released as bad as before (futile)");
+  if (has(RecoveryEnd::open)) entries.emplace_back("box bar open", "still in recovery at the end");
+  if (!timeline.denials.empty()) entries.emplace_back("round denied", "denied: no room in the budget");
+  std::string caption = run.watch_only ? "Decisions were only written: nothing really ran in high precision. " : "";
+  if (timeline.units_left_out > 0) {
+    caption += "The " + grouped(timeline.units.size()) + " units with the most recoveries are shown; " +
+               grouped(timeline.units_left_out) + " more had some.";
+  }
+  const std::string alternative = "Timeline of " + counted(timeline.bars.size(), "recovery", "recoveries") + " of " +
+                                  counted(timeline.units.size(), "unit", "units") + " " + step_range(run);
+  const double rows = static_cast<double>(timeline.units.size());
+  return figure_html({.chart = "timeline",
+                      .run = index,
+                      .height = 60 + std::clamp(rows * 22, 50.0, 900.0),
+                      .title = run.watch_only ? "Recoveries that would have been: which unit, and when"
+                                              : "Recoveries: which unit ran in high precision, and when",
+                      .before = legend(entries),
+                      .caption = caption,
+                      .alternative = alternative,
+                      .picture = [&] { return plain_timeline(run, alternative); }},
+                     style);
+}
+
+std::string use_html(const RunView& run, std::size_t index, const PageStyle& style) {
+  std::uint64_t most = 0;
+  for (const InUse& use : run.in_use) most = std::max(most, use.units);
+  std::string alternative = "Units in recovery over steps " + step_range(run) + "; at most " + grouped(most);
+  if (run.budget) alternative += ", budget " + std::to_string(*run.budget);
+  std::vector<LegendEntry> entries{{"box area-key", "units in recovery"}};
+  if (run.budget) entries.emplace_back("level-key", "budget");
+  return figure_html({.chart = "use",
+                      .run = index,
+                      .height = 210,
+                      .title = "Use of the budget",
+                      .before = legend(entries),
+                      .alternative = alternative,
+                      .picture = [&] { return plain_use(run, alternative); }},
+                     style);
+}
+
+std::string recovery_html(const RunView& run, std::size_t index, const PageStyle& style) {
+  if (!run.has_journal) return {};
+  std::string html;
+  if (run.timeline) {
+    html += timeline_html(run, index, style);
+  } else {
+    html += "<section class=\"card\">" + heading(style.heading, "Recoveries") +
+            paragraph("No unit was in recovery, and none was denied.") + "</section>\n";
+  }
+  if (!run.in_use.empty()) html += use_html(run, index, style);
+  return html;
+}
+
+std::string events_html(const RunView& run, const PageStyle& style) {
+  if (run.events.empty()) return {};
+  Table table("Events");
+  table.column("step", true);
+  table.column("unit");
+  table.column("what happened");
+  table.column("ratio", true, "gradient norm divided by its mean");
+  table.column("rise", true, "ratio above the lowest of the last samples");
+  table.column("fall", true, "the same for a fall");
+  table.column("severity", true, "above 1: at risk");
+  for (const EventRow& event : run.events) {
+    table.row(
+        {std::to_string(event.step), event.unit, event.what, event.ratio, event.delta, event.fall, event.severity});
+  }
+  const std::string shown = run.events.size() < run.event_count
+                                ? "The first " + grouped(run.events.size()) + " of " + grouped(run.event_count) + "."
+                                : "All " + grouped(run.event_count) + ".";
+  return "<section class=\"card\">" + heading(style.heading, "Events, the most severe first") +
+         paragraph(shown, "caption") + table.html() + "</section>\n";
+}
+
+std::string trials_html(const RunView& run, const PageStyle& style) {
+  if (run.trials.empty()) return {};
+  Table table("Trials");
+  table.column("step", true);
+  table.column("verdict");
+  table.column("units");
+  table.column("seconds", true);
+  for (const TrialRow& trial : run.trials) {
+    table.row({std::to_string(trial.step), trial.verdict, trial.units, number_text(trial.seconds)});
+  }
+  std::string shown;
+  if (run.trials.size() < run.trial_count) {
+    shown = paragraph("The first " + grouped(run.trials.size()) + " of " + grouped(run.trial_count) + ".", "caption");
+  }
+  return "<section class=\"card\">" + heading(style.heading, "Steps that were run again as a trial") + shown +
+         table.html() + "</section>\n";
+}
+
+std::string notes_html(const RunView& run, const PageStyle& style) {
+  if (run.notes.empty()) return {};
+  return "<section class=\"card\">" + heading(style.heading, "Notes of the run") + bullet_list(run.notes) +
+         "</section>\n";
+}
+
+std::string settings_html(const RunView& run) {
+  if (run.settings.empty()) return {};
+  Table table("Settings");
+  table.column("setting");
+  table.column("value");
+  for (const auto& [name, value] : run.settings) table.row({name, value});
+  return "<details class=\"card\"><summary>Settings of the run</summary>" + table.html() + "</details>\n";
+}
+
+}  // namespace
+
+std::string run_html(const RunView& run, std::size_t index, const PageStyle& style) {
+  return facts_html(run.facts) + bullet_list(run.remarks, "remarks") + loss_html(run, index, style) +
+         grad_norm_html(run, index, style) + heat_html(run, index, style) + recovery_html(run, index, style) +
+         events_html(run, style) + trials_html(run, style) + notes_html(run, style) + settings_html(run);
+}
+
+}  // namespace gnmr::report

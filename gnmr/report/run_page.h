@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part of a page that shows one run.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "gnmr/report/figure.h"
+#include "gnmr/report/run_view.h"
+
+namespace gnmr::report {
+
+/// Headline numbers, charts and tables of a run. `index` is its place in the page's data.
+std::string run_html(const RunView& run, std::size_t index, const PageStyle& style);
+
+}  // namespace gnmr::report

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/report/run_view.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <numeric>
+#include <unordered_map>
+
+#include "gnmr/report/number_format.h"
+#include "gnmr/report/run_facts.h"
+
+namespace gnmr::report {
+namespace {
+
+void find_step_range(const RunFiles& run, RunView& view) {
+  double first = std::numeric_limits<double>::infinity();
+  double last = -first;
+  const auto include = [&](auto step) {
+    first = std::min(first, static_cast<double>(step));
+    last = std::max(last, static_cast<double>(step));
+  };
+  if (run.metrics && !run.metrics->train.empty()) {
+    include(run.metrics->train.front().step);
+    include(run.metrics->train.back().step);
+  }
+  if (run.metrics && !run.metrics->evals.empty()) {
+    include(run.metrics->evals.front().step);
+    include(run.metrics->evals.back().step);
+  }
+  if (run.journal && !run.journal->steps.empty()) {
+    include(run.journal->steps.front().number);
+    include(run.journal->steps.back().number);
+  }
+  if (run.ratios && run.ratios->columns > 0) {
+    include(run.ratios->first_step);
+    // A last column may be wider than the steps that it has. As a double, since steps may be as large as numbers can
+    // be.
+    include(static_cast<double>(run.ratios->first_step) +
+            static_cast<double>(run.ratios->column_steps) * static_cast<double>(run.ratios->columns - 1));
+  }
+  if (first > last) return;
+  view.first_step = first;
+  view.last_step = std::max(last, first + 1);
+}
+
+// A journal alone, as `gnmr replay` writes it, may know the loss too.
+Curve train_loss_of(const RunFiles& run) {
+  Curve loss;
+  if (run.metrics) {
+    for (const TrainPoint& point : run.metrics->train) loss.add(static_cast<double>(point.step), point.loss);
+  } else if (run.journal) {
+    for (const io::JournalStepEntry& entry : run.journal->steps) {
+      if (entry.step) loss.add(static_cast<double>(entry.number), entry.step->loss);
+    }
+  }
+  return loss;
+}
+
+void fill_curves(const RunFiles& run, std::size_t most, RunView& view) {
+  view.train_loss = thin_by_extremes(train_loss_of(run), most);
+  if (run.metrics) {
+    Curve norm;
+    for (const TrainPoint& point : run.metrics->train) {
+      // 0 has no place on a logarithmic axis.
+      if (point.grad_norm && *point.grad_norm != 0) norm.add(static_cast<double>(point.step), point.grad_norm);
+      if (point.applied) continue;
+      ++view.skipped_count;
+      if (view.skipped_steps.size() < most / 4) view.skipped_steps.push_back(static_cast<double>(point.step));
+    }
+    view.grad_norm = thin_by_extremes(norm, most);
+    Curve high;
+    Curve low;
+    for (const EvalPoint& point : run.metrics->evals) {
+      high.add(static_cast<double>(point.step), point.loss_high);
+      low.add(static_cast<double>(point.step), point.loss_low);
+    }
+    view.eval_high = thin_by_extremes(high, most);
+    view.eval_low = thin_by_extremes(low, most);
+  }
+  const std::array<Curve, 3> losses{view.train_loss, view.eval_high, view.eval_low};
+  view.loss_ceiling = loss_ceiling(losses);
+}
+
+std::string unit_name(const RunFiles& run, std::size_t unit) {
+  return unit < run.history.units.size() ? run.history.units[unit] : "unit " + std::to_string(unit + 1);
+}
+
+void fill_heat_map(RunFiles& run, RunView& view) {
+  if (!run.ratios || run.ratios->columns == 0) return;
+  HeatMap heat;
+  std::unordered_map<std::string, std::size_t> row_of_name;
+  for (const std::size_t unit : run.ratios->units) {
+    row_of_name.emplace(unit_name(run, unit), heat.units.size());
+    heat.units.push_back(unit_name(run, unit));
+  }
+  for (const Recovery& recovery : run.history.recoveries) {
+    const auto row = row_of_name.find(run.history.units[recovery.unit]);
+    if (row == row_of_name.end()) continue;
+    heat.recoveries.push_back({row->second, recovery.first_step, recovery.last_step, recovery.end});
+  }
+  for (const FaultSpan& fault : run.faults.value_or(std::vector<FaultSpan>())) {
+    const auto row = row_of_name.find(fault.unit);
+    if (row != row_of_name.end()) heat.faults.push_back({row->second, fault.first_step, fault.last_step});
+  }
+  heat.ratios = std::move(*run.ratios);
+  view.heat = std::move(heat);
+}
+
+// Where there are too many units, those with the most recoveries and denials are shown.
+void fill_timeline(const RunFiles& run, const ViewLimits& limits, RunView& view) {
+  const RecoveryHistory& history = run.history;
+  std::vector<std::size_t> weight(history.units.size(), 0);
+  for (const Recovery& recovery : history.recoveries) weight[recovery.unit] += 1000;
+  for (const Denial& denial : history.denials) ++weight[denial.unit];
+  std::vector<std::size_t> shown;
+  for (std::size_t unit = 0; unit < weight.size(); ++unit) {
+    if (weight[unit] > 0) shown.push_back(unit);
+  }
+  if (shown.empty()) return;
+  Timeline timeline;
+  if (shown.size() > limits.timeline_rows) {
+    timeline.units_left_out = shown.size() - limits.timeline_rows;
+    std::stable_sort(shown.begin(), shown.end(), [&](std::size_t a, std::size_t b) { return weight[a] > weight[b]; });
+    shown.resize(limits.timeline_rows);
+    std::sort(shown.begin(), shown.end());
+  }
+  std::unordered_map<std::size_t, std::size_t> row_of_unit;
+  for (const std::size_t unit : shown) {
+    row_of_unit.emplace(unit, timeline.units.size());
+    timeline.units.push_back(history.units[unit]);
+  }
+  for (const Recovery& recovery : history.recoveries) {
+    const auto row = row_of_unit.find(recovery.unit);
+    if (row == row_of_unit.end() || timeline.bars.size() >= limits.timeline_bars) continue;
+    timeline.bars.push_back({row->second, recovery.first_step, recovery.last_step, recovery.end});
+  }
+  for (const Denial& denial : history.denials) {
+    const auto row = row_of_unit.find(denial.unit);
+    if (row == row_of_unit.end() || timeline.denials.size() >= limits.timeline_bars) continue;
+    timeline.denials.push_back({row->second, denial.step});
+  }
+  view.timeline = std::move(timeline);
+}
+
+// A staircase needs only the steps at which it changes; where these are too many, the highest of each stretch stays.
+std::vector<InUse> thin_use(const std::vector<InUse>& use, std::size_t most) {
+  std::vector<InUse> changes;
+  for (std::size_t i = 0; i < use.size(); ++i) {
+    if (i == 0 || i + 1 == use.size() || use[i].units != use[i - 1].units) changes.push_back(use[i]);
+  }
+  if (changes.size() <= most) return changes;
+  std::vector<InUse> thin;
+  for (std::size_t i = 0; i < most; ++i) {
+    const auto begin = changes.begin() + static_cast<std::ptrdiff_t>(i * changes.size() / most);
+    const auto end = changes.begin() + static_cast<std::ptrdiff_t>((i + 1) * changes.size() / most);
+    const auto highest = std::max_element(begin, end, [](const InUse& a, const InUse& b) { return a.units < b.units; });
+    thin.push_back({begin->step, highest->units});
+  }
+  return thin;
+}
+
+void fill_events(const RunFiles& run, std::size_t most, RunView& view) {
+  const std::vector<UnitEvent>& events = run.history.events;
+  view.event_count = events.size();
+  std::vector<std::size_t> order(events.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const auto severity = [&](std::size_t i) {
+    const double value = events[i].severity.value_or(-1);
+    return value >= 0 ? value : -1;  // NaN has no place in an order
+  };
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return severity(a) > severity(b); });
+  order.resize(std::min(order.size(), most));
+  for (const std::size_t i : order) {
+    const UnitEvent& event = events[i];
+    view.events.push_back({.step = event.step,
+                           .unit = run.history.units[event.unit],
+                           .what = event.what,
+                           .ratio = number_text(event.ratio),
+                           .delta = number_text(event.delta),
+                           .fall = number_text(event.fall),
+                           .severity = number_text(event.severity)});
+  }
+}
+
+void fill_trials(const io::Journal& journal, std::size_t most, RunView& view) {
+  constexpr std::size_t kMostNames = 4;
+  for (const io::JournalStepEntry& entry : journal.steps) {
+    for (const io::JournalTrial& trial : entry.trials) {
+      if (++view.trial_count > most) continue;
+      TrialRow row{.step = entry.number, .verdict = trial.verdict, .units = {}, .seconds = trial.seconds};
+      for (std::size_t i = 0; i < std::min(kMostNames, trial.units.size()); ++i) {
+        row.units += (i > 0 ? ", " : "") + trial.units[i];
+      }
+      if (trial.units.size() > kMostNames) {
+        row.units += " and " + std::to_string(trial.units.size() - kMostNames) + " more";
+      }
+      view.trials.push_back(std::move(row));
+    }
+  }
+}
+
+}  // namespace
+
+RunView make_run_view(RunFiles run, const ViewLimits& limits) {
+  RunView view;
+  view.title = run.info && !run.info->label.empty() ? run.info->label : run.name;
+  view.subtitle = run_subtitle(run);
+  view.watch_only = watched_only(run);
+  view.facts = run_facts(run);
+  view.remarks = run.remarks;
+  view.notes = run_notes(run);
+  if (run.info) view.settings = run.info->settings;
+  find_step_range(run, view);
+  fill_curves(run, limits.curve_points, view);
+  if (run.journal) {
+    view.has_journal = true;
+    fill_timeline(run, limits, view);
+    fill_events(run, limits.events, view);
+    fill_trials(*run.journal, limits.trials, view);
+    view.in_use = thin_use(run.history.in_use, limits.curve_points);
+    if (run.history.budget) view.budget = *run.history.budget;
+  }
+  if (!view.budget && run.info && run.info->controller != "none") view.budget = run.info->budget;
+  fill_heat_map(run, view);
+  return view;
+}
+
+}  // namespace gnmr::report

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// A run as it is shown: thinned curves, the heat map, recoveries, tables. Both versions of the page draw from this.
+//
+// Goals: everything that is chosen, counted or put in words is done here, once. Non-goals: HTML, colours, pixels.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gnmr/report/curve.h"
+#include "gnmr/report/run_files.h"
+
+namespace gnmr::report {
+
+/// A number that stands out, with its name.
+struct Fact {
+  std::string name;
+  std::string value;
+  std::string note = {};  // a few words below it
+};
+
+/// A bar in a row of a chart, over whole steps.
+struct Bar {
+  std::size_t row = 0;
+  std::int64_t first_step = 0;
+  std::int64_t last_step = 0;
+  RecoveryEnd end = RecoveryEnd::released;
+};
+
+/// A mark in a row of a chart.
+struct RowMark {
+  std::size_t row = 0;
+  std::int64_t step = 0;
+};
+
+/// Rows of units over steps.
+struct HeatMap {
+  RatioMap ratios;
+  std::vector<std::string> units;  // the name of each row
+  std::vector<Bar> recoveries;
+  std::vector<Bar> faults;
+};
+
+/// Which unit was in recovery when.
+struct Timeline {
+  std::vector<std::string> units;  // the name of each row
+  std::vector<Bar> bars;
+  std::vector<RowMark> denials;
+  std::size_t units_left_out = 0;
+};
+
+/// A row of the table of events.
+struct EventRow {
+  std::int64_t step = 0;
+  std::string unit;
+  std::string what;
+  std::string ratio, delta, fall, severity;
+};
+
+/// A row of the table of trials.
+struct TrialRow {
+  std::int64_t step = 0;
+  std::string verdict;
+  std::string units;
+  double seconds = 0;
+};
+
+/// All that is shown of a run.
+struct RunView {
+  std::string title;
+  std::string subtitle;
+  bool watch_only = false;  // decisions were written, not carried out
+  double first_step = 1;    // the steps that every chart shows
+  double last_step = 1;
+  std::vector<Fact> facts;
+  std::vector<std::string> remarks;
+  std::vector<std::pair<std::string, std::string>> settings;
+
+  Curve train_loss, eval_high, eval_low;
+  std::optional<double> loss_ceiling;
+  Curve grad_norm;
+  std::vector<double> skipped_steps;
+  std::size_t skipped_count = 0;
+
+  std::optional<HeatMap> heat;
+  bool has_journal = false;
+  std::optional<Timeline> timeline;  // where a unit was in recovery or denied
+  std::vector<InUse> in_use;         // thinned to the steps at which it changes
+  std::optional<std::int64_t> budget;
+
+  std::vector<EventRow> events;  // the most severe first
+  std::size_t event_count = 0;   // of all, shown or not
+  std::vector<TrialRow> trials;
+  std::size_t trial_count = 0;
+  std::vector<std::string> notes;  // modes, resumes and remarks of the run, in words
+
+  /// Whether a controller was at work.
+  bool controlled() const { return has_journal; }
+};
+
+/// How much of a run is shown.
+struct ViewLimits {
+  RatioMapLimits map = {};
+  std::size_t curve_points = 1600;
+  std::size_t timeline_rows = 40;
+  std::size_t timeline_bars = 3000;
+  std::size_t events = 100;
+  std::size_t trials = 50;
+};
+
+/// Chooses, counts and puts in words.
+RunView make_run_view(RunFiles run, const ViewLimits& limits);
+
+}  // namespace gnmr::report

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a process is told by signals while it trains: SIGUSR1 only watch, SIGUSR2 all high, SIGINT and SIGTERM stop
+// after this step with a checkpoint. A second SIGINT or SIGTERM ends the process at once.
+//
+// Goals: handlers that only set a flag. Non-goals: installing anything by itself: a program makes a `ControlSignals`
+// where it wants them; threads that block signals do not matter.
+#pragma once
+
+#include <signal.h>
+
+#include <array>
+#include <optional>
+
+#include "gnmr/io/journal.h"
+
+namespace gnmr::run {
+
+/// While it lives the four signals set flags; afterwards they do what they did before. One at a time in a process.
+class ControlSignals {
+ public:
+  /// Installs the handlers; an `Error` where another object has.
+  ControlSignals();
+  ~ControlSignals();
+  ControlSignals(const ControlSignals&) = delete;
+  ControlSignals& operator=(const ControlSignals&) = delete;
+
+  /// The mode that a signal has asked for since the last call, if one has; of several the last.
+  std::optional<io::JournalModeKind> take_mode();
+
+  /// Whether the run is to stop after this step.
+  bool stop_requested() const;
+
+ private:
+  std::array<struct sigaction, 4> before_{};
+};
+
+}  // namespace gnmr::run

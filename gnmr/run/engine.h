@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// The boundary between programs and the training engine, which is a library of its own because it needs torch.
+//
+// A program loads `libgnmr_engine` and asks for `gnmr_engine_open`; programs that only replay logs never load it.
+//
+// Goals: no torch in the interface; the engine tells, the program prints. Non-goals: an interface for others: program
+// and engine are built together, and `kEngineInterface` makes sure of it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "gnmr/io/journal.h"
+#include "gnmr/run/metrics.h"
+#include "gnmr/run/run_folder.h"
+#include "gnmr/run/train_settings.h"
+
+namespace gnmr::run {
+
+/// Changes whenever something in this header does.
+inline constexpr std::uint64_t kEngineInterface = 2;
+
+/// What a run is about to do, for its first lines.
+struct TrainStart {
+  RunInfo info;
+  std::string folder;
+  std::string data;      // what it trains on, in words
+  std::string coverage;  // what is watched, in words
+  std::string engine;    // torch, device, threads
+  std::int64_t first_step = 1;
+  std::uint64_t injected_faults = 0;
+};
+
+/// How a run ended.
+struct TrainOutcome {
+  std::int64_t last_step = 0;
+  bool finished = false;  // false: it was asked to stop
+  std::optional<double> loss_high = {};
+  std::optional<double> loss_low = {};
+  std::int64_t skipped_updates = 0;
+  std::uint64_t risks = 0;
+  std::uint64_t admissions = 0;
+  std::uint64_t unit_steps = 0;       // units times steps that were watched
+  std::uint64_t recovered_steps = 0;  // of these, in recovery
+  std::uint64_t dropped_lines = 0;
+  double step_seconds = 0;     // all steps of this process together
+  double norm_seconds = 0;     // of these: the pass over the gradients, which clipping needs too
+  double control_seconds = 0;  // of these: signals, decisions, switches, journal
+};
+
+/// Who is told. All calls come from the thread that called `train`.
+class TrainObserver {
+ public:
+  virtual ~TrainObserver() = default;
+  virtual void started(const TrainStart& start) = 0;
+  virtual void stepped(const TrainLine& line) = 0;
+  virtual void evaluated(const EvalLine& line) = 0;
+  virtual void noted(const std::string& text) = 0;
+
+  /// Asked after each step: true ends the run with a checkpoint.
+  virtual bool stop_wanted() = 0;
+
+  /// Asked before each step: a mode that a signal or the like has asked for since.
+  virtual std::optional<io::JournalModeKind> mode_wanted() = 0;
+};
+
+/// The engine.
+class Engine {
+ public:
+  virtual ~Engine() = default;
+
+  /// Which torch and devices there are.
+  virtual std::string about() const = 0;
+
+  /// Trains; an `Error` where it cannot.
+  virtual TrainOutcome train(const TrainSettings& settings, TrainObserver& observer) = 0;
+};
+
+/// The function that the library exports: the engine, or null where it was built from another interface.
+using OpenEngine = Engine*(std::uint64_t interface);
+inline constexpr const char* kOpenEngineName = "gnmr_engine_open";
+
+}  // namespace gnmr::run

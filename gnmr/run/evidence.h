@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// evidence.jsonl: what the casts of a unit did to its values, a line a unit.
+//
+//   {"kind":"evidence","step":57,"unit":"layers.2.up","relative_error":0.61,"saturated":0.18,"flushed":0.002}
+//
+// Written where a run is asked to measure its casts: for units at risk in every step, for all units when the run is
+// evaluated. Goals: as metrics.h. Non-goals: deciding anything by it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gnmr/io/record_sink.h"
+
+namespace gnmr::run {
+
+/// What casts did to the operands of one unit in one step, all micro-batches together: the worst operand in each
+/// respect.
+struct EvidenceLine {
+  std::int64_t step = 0;
+  std::string unit;
+  double relative_error = 0;  // root of the summed squares, relative to the values
+  double saturated = 0;       // share of the elements that were beyond the format
+  double flushed = 0;         // share that became 0
+
+  bool operator==(const EvidenceLine&) const = default;
+};
+
+/// Writes lines in the background; but for the constructor nothing throws or waits.
+class EvidenceWriter {
+ public:
+  EvidenceWriter(const std::string& path, io::ExistingFile existing);
+
+  /// Adds a line.
+  void write(const EvidenceLine& line);
+
+  /// Waits, for a while, until all lines are with the operating system; whether they are.
+  bool flush();
+
+  /// The end; whether all lines are with the operating system.
+  bool close();
+
+  /// Lines that were lost so far.
+  std::uint64_t dropped() const { return sink_->dropped(); }
+
+ private:
+  std::unique_ptr<io::RecordSink> sink_;
+  std::string line_;  // reused
+};
+
+/// All lines of a file in its order; of a step and unit that come twice only the last. A torn last line is passed over,
+/// any other damage is an `Error` with file and line.
+std::vector<EvidenceLine> read_evidence(const std::string& path);
+
+}  // namespace gnmr::run

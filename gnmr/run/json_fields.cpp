@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/run/json_fields.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+#include <set>
+#include <vector>
+
+#include "gnmr/core/error.h"
+#include "gnmr/io/json_text.h"
+
+namespace gnmr::run {
+namespace {
+
+constexpr double kTwoTo53 = 9007199254740992.0;  // whole numbers below it are exact in a double
+
+[[noreturn]] void fail(std::string_view key, std::string_view expected, const Json& got) {
+  throw Error(fmt::format("`{}`: expected {}, got {}", key, expected, got.type_name()));
+}
+
+}  // namespace
+
+Json parse_object(std::string_view text) {
+  std::vector<std::set<std::string>> open;  // the keys so far of each object that is open
+  const auto check = [&](int, Json::parse_event_t event, Json& value) {
+    if (event == Json::parse_event_t::object_start) {
+      open.emplace_back();
+    } else if (event == Json::parse_event_t::object_end) {
+      open.pop_back();
+    } else if (event == Json::parse_event_t::key && !open.back().insert(value.get<std::string>()).second) {
+      throw Error(fmt::format("{} is there twice", io::in_quotes(value.get<std::string>())));
+    }
+    return true;
+  };
+  Json document;
+  try {
+    document = Json::parse(text, check);
+  } catch (const Json::parse_error& error) {
+    throw Error(fmt::format("not JSON at byte {}", error.byte));
+  } catch (const Json::exception&) {
+    throw Error("a number is too large for a double");
+  }
+  if (!document.is_object()) throw Error(fmt::format("expected a JSON object, got {}", document.type_name()));
+  return document;
+}
+
+const Json& field(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  if (found == object.end()) throw Error(fmt::format("`{}` is missing", key));
+  return *found;
+}
+
+double number_of(const Json& value, std::string_view key) {
+  if (value.is_number()) return value.get<double>();
+  if (value == "inf") return std::numeric_limits<double>::infinity();
+  if (value == "-inf") return -std::numeric_limits<double>::infinity();
+  if (value == "nan") return std::numeric_limits<double>::quiet_NaN();
+  fail(key, "a number", value);
+}
+
+std::int64_t whole_of(const Json& value, std::string_view key) {
+  if (value.is_number_unsigned()) {
+    const auto number = value.get<std::uint64_t>();
+    if (number <= std::uint64_t{std::numeric_limits<std::int64_t>::max()}) return static_cast<std::int64_t>(number);
+  } else if (value.is_number_integer()) {
+    return value.get<std::int64_t>();
+  } else if (value.is_number_float()) {
+    const double number = value.get<double>();
+    if (std::trunc(number) == number && std::abs(number) < kTwoTo53) return static_cast<std::int64_t>(number);
+    throw Error(fmt::format("`{}`: expected a whole number, got {}", key, number));
+  }
+  fail(key, "a whole number of 64 bits", value);
+}
+
+std::string text_of(const Json& value, std::string_view key) {
+  if (!value.is_string()) fail(key, "a string", value);
+  return value.get<std::string>();
+}
+
+bool truth_of(const Json& value, std::string_view key) {
+  if (!value.is_boolean()) fail(key, "true or false", value);
+  return value.get<bool>();
+}
+
+}  // namespace gnmr::run

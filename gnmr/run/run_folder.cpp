@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/run/run_folder.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <filesystem>
+#include <utility>
+
+#include "gnmr/core/error.h"
+#include "gnmr/io/json_text.h"
+#include "gnmr/io/text_error.h"
+#include "gnmr/io/whole_file.h"
+#include "gnmr/run/json_fields.h"
+
+namespace gnmr::run {
+namespace {
+
+constexpr std::int64_t kRunVersion = 1;
+constexpr std::size_t kLargestRunJson = std::size_t{16} << 20;
+
+void append_text(std::string& out, std::string_view key, std::string_view value) {
+  out += fmt::format(",\n  \"{}\": ", key);
+  io::append_json_string(out, value);
+}
+
+void append_whole(std::string& out, std::string_view key, std::int64_t value) {
+  out += fmt::format(",\n  \"{}\": {}", key, value);
+}
+
+void append_model(std::string& out, const RunInfo& info) {
+  out += ",\n  \"model\": {\"name\": ";
+  io::append_json_string(out, info.model);
+  out += fmt::format(", \"parameters\": {}}}", info.parameters);
+}
+
+std::string text_or_empty(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found == object.end() || found->is_null() ? std::string() : text_of(*found, key);
+}
+
+std::int64_t whole_or_zero(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found == object.end() || found->is_null() ? 0 : whole_of(*found, key);
+}
+
+RunInfo info_of(const Json& object) {
+  const std::int64_t version = whole_of(field(object, "version"), "version");
+  if (version != kRunVersion) throw Error(fmt::format("version {}, this program reads {}", version, kRunVersion));
+  RunInfo info;
+  info.label = text_or_empty(object, "label");
+  info.program = text_or_empty(object, "program");
+  const Json& model = field(object, "model");
+  if (!model.is_object()) throw Error(fmt::format("`model`: expected an object, got {}", model.type_name()));
+  info.model = text_or_empty(model, "name");
+  info.parameters = whole_or_zero(model, "parameters");
+  info.recipe = text_or_empty(object, "recipe");
+  info.controller = text_or_empty(object, "controller");
+  info.preset = text_or_empty(object, "preset");
+  info.batch_tokens = whole_or_zero(object, "batch_tokens");
+  info.units = whole_or_zero(object, "units");
+  info.budget = whole_or_zero(object, "budget");
+  info.faults = text_or_empty(object, "faults");
+  info.started = text_or_empty(object, "started");
+  info.settings = read_settings(field(object, "settings").dump());
+  return info;
+}
+
+// Who holds the lock, as the holder has written it.
+std::string holder(const io::FileDescriptor& file) {
+  std::array<char, 32> text;
+  const ssize_t got = ::pread(file.get(), text.data(), text.size(), 0);
+  if (got <= 0) return "";
+  const std::string_view digits(text.data(), static_cast<std::size_t>(got));
+  return fmt::format(" (process {})", digits.substr(0, digits.find_first_not_of("0123456789")));
+}
+
+}  // namespace
+
+RunFolder::RunFolder(std::string path) : path_(std::move(path)) {
+  while (path_.size() > 1 && path_.ends_with('/')) path_.pop_back();
+}
+
+bool RunFolder::holds_run() const {
+  std::error_code ignored;
+  return std::filesystem::exists(run_json(), ignored);
+}
+
+RunLock::RunLock(const RunFolder& folder, bool resume) {
+  if (folder.path().empty()) throw Error("the run's folder has no name");
+  if (resume && !folder.holds_run()) {
+    throw io::error_at(folder.path(), "there is no run to go on with (no run.json); leave out --resume to begin one");
+  }
+  std::error_code failed;
+  std::filesystem::create_directories(folder.path(), failed);
+  if (failed) throw io::error_at(folder.path(), "cannot make the folder: " + failed.message());
+  file_ = io::FileDescriptor(::open(folder.lock().c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  if (!file_.is_open()) io::throw_errno(folder.lock(), "cannot open it");
+  if (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) io::throw_errno(folder.lock(), "cannot lock it");
+    throw io::error_at(folder.path(), "another process is writing this run" + holder(file_));
+  }
+  if (!resume && folder.holds_run()) {
+    throw io::error_at(folder.path(),
+                       "it holds a run already; --resume goes on with it, another --out begins a new one");
+  }
+  const std::string process = fmt::format("{}\n", ::getpid());
+  // The number only helps a message: a disk without room for it is no reason to stop.
+  if (::ftruncate(file_.get(), 0) == 0) {
+    [[maybe_unused]] const ssize_t written = ::pwrite(file_.get(), process.data(), process.size(), 0);
+  }
+}
+
+std::string write_run_info(const RunInfo& info) {
+  std::string out = fmt::format("{{\n  \"version\": {}", kRunVersion);
+  append_text(out, "label", info.label);
+  append_text(out, "program", info.program);
+  append_model(out, info);
+  append_text(out, "recipe", info.recipe);
+  append_text(out, "controller", info.controller);
+  if (!info.preset.empty()) append_text(out, "preset", info.preset);
+  append_text(out, "granularity", info.settings.granularity);
+  append_whole(out, "steps", info.settings.steps);
+  append_whole(out, "seed", info.settings.seed);
+  append_whole(out, "batch_tokens", info.batch_tokens);
+  append_whole(out, "units", info.units);
+  append_whole(out, "budget", info.budget);
+  append_text(out, "faults", info.faults);
+  append_text(out, "started", info.started);
+  return out + ",\n  \"settings\": " + write_settings(info.settings) + "\n}\n";
+}
+
+RunInfo parse_run_info(std::string_view text, const std::string& file) {
+  try {
+    return info_of(parse_object(text));
+  } catch (const Error& error) {
+    throw io::error_at(file, error.what());
+  }
+}
+
+void save_run_info(const RunFolder& folder, const RunInfo& info) {
+  io::replace_file(folder.run_json(), write_run_info(info));
+}
+
+RunInfo load_run_info(const RunFolder& folder) {
+  return parse_run_info(io::read_whole_file(folder.run_json(), kLargestRunJson), folder.run_json());
+}
+
+}  // namespace gnmr::run

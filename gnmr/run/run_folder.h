@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// The folder of a run: where each file is, who may write in it, and run.json, which says what was run.
+//
+// Goals: a run never overwrites another one; two processes never write one run; run.json is there whole or not at all.
+// Non-goals: what the other files hold, checkpoints (gnmr/train/checkpoint.h).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "gnmr/io/file_descriptor.h"
+#include "gnmr/run/train_settings.h"
+
+namespace gnmr::run {
+
+/// Where the parts of a run are; nothing is looked up.
+class RunFolder {
+ public:
+  explicit RunFolder(std::string path);
+
+  const std::string& path() const { return path_; }
+  std::string run_json() const { return path_ + "/run.json"; }
+  std::string metrics() const { return path_ + "/metrics.jsonl"; }
+  std::string journal() const { return path_ + "/journal.jsonl"; }
+  std::string signals() const { return path_ + "/signals.bin"; }
+  std::string evidence() const { return path_ + "/evidence.jsonl"; }
+  std::string faults() const { return path_ + "/faults.csv"; }
+  std::string control() const { return path_ + "/control"; }
+  std::string checkpoints() const { return path_ + "/checkpoints"; }
+  std::string lock() const { return path_ + "/.lock"; }
+
+  /// Whether the folder has a run.
+  bool holds_run() const;
+
+ private:
+  std::string path_;
+};
+
+/// Holds a run's folder for writing; the lock goes with the object, and with the process however it ends.
+class RunLock {
+ public:
+  /// Makes the folder where it is missing and locks it. An `Error` where another process has it, where it holds a run
+  /// and `resume` is false, or where it holds none and `resume` is true.
+  RunLock(const RunFolder& folder, bool resume);
+
+ private:
+  io::FileDescriptor file_;
+};
+
+/// What was run.
+struct RunInfo {
+  std::string label;
+  std::string program;            // name and version
+  std::string model;              // name
+  std::int64_t parameters = 0;    // of the model
+  std::string recipe;             // name
+  std::string controller;         // none, gnmr, watch, or what stands in its place
+  std::string preset;             // of the controller's options; empty: none was named
+  std::int64_t batch_tokens = 0;  // tokens a step
+  std::int64_t units = 0;         // that are watched
+  std::int64_t budget = 0;        // units in recovery at one time
+  std::string faults;             // in words; empty: none were injected
+  std::string started;            // as io::utc_text writes it
+  TrainSettings settings = {};
+
+  bool operator==(const RunInfo&) const = default;
+};
+
+/// What run.json holds: `granularity`, `steps` and `seed` are taken from the settings.
+std::string write_run_info(const RunInfo& info);
+
+/// What such a text says; keys that are not known are skipped, but not in `settings`. `file` is for messages.
+RunInfo parse_run_info(std::string_view text, const std::string& file);
+
+/// Puts run.json in its place: all of it or nothing.
+void save_run_info(const RunFolder& folder, const RunInfo& info);
+
+/// Reads run.json; the `Error` begins with its path.
+RunInfo load_run_info(const RunFolder& folder);
+
+}  // namespace gnmr::run

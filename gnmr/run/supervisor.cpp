@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/run/supervisor.h"
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "gnmr/core/error.h"
+#include "gnmr/run/random_units.h"
+
+namespace gnmr::run {
+namespace {
+
+constexpr const char* kInFlightSection = "decisions_in_flight";
+
+std::vector<UnitIndex> in_recovery(const Controller& controller) {
+  std::vector<UnitIndex> units;
+  for (UnitIndex unit = 0; unit < controller.units().size(); ++unit) {
+    if (controller.steps_left(unit) > 0) units.push_back(unit);
+  }
+  return units;
+}
+
+}  // namespace
+
+Supervisor::Supervisor(std::vector<Unit> units, const SupervisorSettings& settings, const SupervisorFiles& files)
+    : settings_(settings), controller_(std::move(units), settings.options), signals_every_(files.signals_every) {
+  for (UnitIndex unit = 0; unit < controller_.units().size(); ++unit) {
+    if (!controller_.units()[unit].forced) free_units_.push_back(unit);
+  }
+  if (!files.journal.empty()) {
+    journal_.emplace(io::JournalSettings{
+        .path = files.journal, .existing = files.existing, .resume_step = files.next_step, .in_background = true});
+    journal_->header(controller_.units(), controller_.options(), io::utc_text(std::chrono::system_clock::now()));
+  }
+  if (!files.signals.empty() && files.signals_every > 0) {
+    signals_.emplace(io::SignalsSettings{
+        .path = files.signals, .unit_count = controller_.units().size(), .existing = files.existing});
+  }
+  if (!settings_.switches) set_mode(io::JournalModeKind::watch, "the controller was asked to watch");
+}
+
+void Supervisor::collect_recovered(std::int64_t step) {
+  recovered_.clear();
+  if (mode_ != io::JournalModeKind::armed) return;
+  if (settings_.random_share) {
+    const RandomUnits chosen{.units = free_units_.size(),
+                             .share = *settings_.random_share,
+                             .lock_steps = controller_.options().lock_steps,
+                             .seed = settings_.seed};
+    for (const UnitIndex place : units_in_recovery(chosen, step)) recovered_.push_back(free_units_[place]);
+    return;
+  }
+  const auto lag = static_cast<std::size_t>(controller_.options().lag);
+  if (step <= settings_.watch_steps || in_flight_.size() <= lag) return;
+  recovered_ = in_flight_.front();
+}
+
+std::span<const UnitIndex> Supervisor::high(std::int64_t step) {
+  collect_recovered(step);
+  recovered_count_ = static_cast<std::int64_t>(recovered_.size());
+  high_.clear();
+  const std::vector<Unit>& units = controller_.units();
+  for (UnitIndex unit = 0; unit < units.size(); ++unit) {
+    const std::optional<Path> forced = forced_path(settings_.rules, units[unit].name, step);
+    const bool recovered = std::binary_search(recovered_.begin(), recovered_.end(), unit);
+    const bool is_high = forced ? *forced == Path::high : recovered;
+    if (is_high || mode_ == io::JournalModeKind::high) high_.push_back(unit);
+  }
+  return high_;
+}
+
+const Decision& Supervisor::observe(const Observation& observation, const io::StepContext& context) {
+  alarm_ = controller_.observe(observation);
+  const Decision& decision = controller_.decide();
+  in_flight_.emplace_back(decision.recovered.begin(), decision.recovered.end());
+  while (in_flight_.size() > static_cast<std::size_t>(controller_.options().lag) + 1) in_flight_.pop_front();
+  if (journal_) journal_->step(controller_, alarm_, decision, context);
+  if (signals_ && observation.step % signals_every_ == 0) signals_->write(observation.step, controller_);
+  return decision;
+}
+
+void Supervisor::set_mode(io::JournalModeKind mode, const std::string& why) {
+  if (mode == mode_) return;
+  mode_ = mode;
+  if (journal_) journal_->mode({mode, why});
+}
+
+void Supervisor::note(const std::string& text) {
+  if (journal_) journal_->note(text);
+}
+
+std::string Supervisor::save() const {
+  nlohmann::json sets = nlohmann::json::array();
+  for (const std::vector<UnitIndex>& set : in_flight_) {
+    nlohmann::json names = nlohmann::json::array();
+    for (const UnitIndex unit : set) names.push_back(controller_.units()[unit].name);
+    sets.push_back(std::move(names));
+  }
+  return io::encode_state(controller_.save(), {{kInFlightSection, sets.dump()}});
+}
+
+RestoreReport Supervisor::restore(const std::string& state_bytes) {
+  const io::LoadedState loaded = io::decode_state(std::as_bytes(std::span(state_bytes)));
+  std::deque<std::vector<UnitIndex>> in_flight;
+  const auto section = loaded.extra_sections.find(kInFlightSection);
+  if (section != loaded.extra_sections.end()) {
+    const auto sets = nlohmann::json::parse(section->second, nullptr, /*allow_exceptions=*/false);
+    if (!sets.is_array()) throw Error("controller state: the section " + std::string(kInFlightSection) + " is damaged");
+    for (const auto& names : sets) {
+      std::vector<UnitIndex>& set = in_flight.emplace_back();
+      for (UnitIndex unit = 0; unit < controller_.units().size(); ++unit) {
+        if (std::find(names.begin(), names.end(), controller_.units()[unit].name) != names.end()) set.push_back(unit);
+      }
+    }
+  }
+  const RestoreReport report = controller_.restore(loaded.state);
+  in_flight_ = std::move(in_flight);
+  const auto lag = static_cast<std::size_t>(controller_.options().lag);
+  while (in_flight_.size() > lag + 1) in_flight_.pop_front();
+  // What the restored controller holds in recovery is what its last decision says, options that changed included.
+  if (!in_flight_.empty()) in_flight_.back() = in_recovery(controller_);
+  return report;
+}
+
+std::uint64_t Supervisor::dropped() const {
+  return (journal_ ? journal_->dropped() : 0) + (signals_ ? signals_->dropped() : 0);
+}
+
+bool Supervisor::flush() {
+  const bool journal = !journal_ || journal_->flush();
+  return (!signals_ || signals_->flush()) && journal;
+}
+
+bool Supervisor::close() {
+  const bool journal = !journal_ || journal_->close();
+  return (!signals_ || signals_->close()) && journal;
+}
+
+}  // namespace gnmr::run

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <cmath>
+#include <initializer_list>
+#include <limits>
+
+#include "gnmr/core/error.h"
+#include "gnmr/io/json_text.h"
+#include "gnmr/io/number_text.h"
+#include "gnmr/run/switch_rule.h"
+#include "gnmr/run/train_settings.h"
+
+namespace gnmr::run {
+namespace {
+
+constexpr std::int64_t kMostSteps = 2147483647;  // as the controller counts
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;
+constexpr std::int64_t kMostThreads = 4096;
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+[[noreturn]] void fail(std::string_view name, std::string_view expected, std::string_view got) {
+  throw Error(fmt::format("[settings] `{}`: expected {}, got {}", name, expected, got));
+}
+
+void check_whole(std::string_view name, std::int64_t value, std::int64_t low, std::int64_t high) {
+  if (value < low || value > high) {
+    fail(name, fmt::format("a whole number from {} to {}", low, high), fmt::format("{}", value));
+  }
+}
+
+// NaN and infinity lie in no range.
+struct Interval {
+  double low = 0;
+  double high = kInfinity;
+  bool low_open = false;
+  bool high_open = false;
+
+  bool contains(double value) const {
+    if (!std::isfinite(value)) return false;
+    return (low_open ? value > low : value >= low) && (high_open ? value < high : value <= high);
+  }
+};
+
+void check_number(std::string_view name, double value, const Interval& range, std::string_view expected) {
+  if (!range.contains(value)) fail(name, expected, fmt::format("{}", value));
+}
+
+void check_word(std::string_view name, const std::string& value, std::initializer_list<std::string_view> words) {
+  for (const std::string_view word : words) {
+    if (value == word) return;
+  }
+  fail(name, fmt::format("one of {}", fmt::join(words, ", ")), io::in_quotes(value));
+}
+
+void check_entries(std::string_view name, const Texts& entries, std::string_view what) {
+  for (const std::string& entry : entries) {
+    if (entry.empty()) fail(name, what, "an empty text");
+  }
+}
+
+void check_training(const TrainSettings& settings) {
+  check_number("outliers", settings.outliers, {.low = 1, .high = 1e6}, "a number in [1, 1e6]");
+  check_whole("steps", settings.steps, 1, kMostSteps);
+  check_whole("batch", settings.batch, 1, kMostTokens);
+  check_whole("sequence", settings.sequence, 1, kMostTokens);
+  check_whole("accumulate", settings.accumulate, 1, kMostTokens);
+  check_number("lr", settings.lr, {.low_open = true}, "a number above 0");
+  check_number("min_lr", settings.min_lr, {.high = 1}, "a share in [0, 1]");
+  check_whole("warmup", settings.warmup, 0, kMostSteps);
+  check_number("weight_decay", settings.weight_decay, {}, "a number >= 0");
+  check_number("beta1", settings.beta1, {.high = 1, .high_open = true}, "a number in [0, 1)");
+  check_number("beta2", settings.beta2, {.high = 1, .high_open = true}, "a number in [0, 1)");
+  check_number("clip", settings.clip, {}, "a number >= 0");
+  check_whole("threads", settings.threads, 0, kMostThreads);
+  check_word("device", settings.device, {"cpu", "cuda"});
+}
+
+void check_control(const TrainSettings& settings) {
+  check_word("granularity", settings.granularity, {"layer", "product", "block"});
+  check_word("save_activations", settings.save_activations, {"high", "fp8"});
+  check_entries("allow", settings.allow, "a glob");
+  check_entries("deny", settings.deny, "a glob");
+  check_entries("always_high", settings.always_high, "a glob");
+  check_word("controller", settings.controller, {"none", "gnmr", "watch"});
+  check_whole("watch_steps", settings.watch_steps, 0, kMostSteps);
+  for (const std::string& rule : settings.set) {
+    try {
+      parse_switch_rule(rule);
+    } catch (const Error& error) {
+      throw Error(fmt::format("[settings] `set`: {}", error.what()));
+    }
+  }
+  if (settings.random_units.size() > 1) {
+    fail("random_units", "one share", fmt::format("{} of them", settings.random_units.size()));
+  }
+  for (const std::string& share : settings.random_units) {
+    double value = 0;
+    const Interval inside{.low = 0, .high = 1, .low_open = true, .high_open = true};
+    if (!io::parse_number(share, value) || !inside.contains(value)) {
+      fail("random_units", "a share in (0, 1)", io::in_quotes(share));
+    }
+  }
+}
+
+void check_faults_and_output(const TrainSettings& settings) {
+  for (const std::string& kind : settings.faults) check_word("faults", kind, {"saturate", "overflow"});
+  check_whole("fault_every", settings.fault_every, 1, kMostSteps);
+  check_whole("fault_steps", settings.fault_steps, 1, kMostSteps);
+  check_whole("fault_from", settings.fault_from, 1, kMostSteps);
+  check_number("fault_strength", settings.fault_strength, {.low = 1, .high = 1e6}, "a number in [1, 1e6]");
+  check_whole("eval_every", settings.eval_every, 0, kMostSteps);
+  check_whole("eval_batches", settings.eval_batches, 1, kMostTokens);
+  check_whole("checkpoint_every", settings.checkpoint_every, 0, kMostSteps);
+  check_whole("keep_checkpoints", settings.keep_checkpoints, 0, kMostSteps);
+  check_whole("signals_every", settings.signals_every, 0, kMostSteps);
+}
+
+}  // namespace
+
+void validate(const TrainSettings& settings) {
+  if (settings.model.empty()) fail("model", "a name or a file", "an empty text");
+  check_entries("data", settings.data, "a file");
+  check_number("held_out", settings.held_out, {.low = 0, .high = 1, .low_open = true, .high_open = true},
+               "a share in (0, 1)");
+  check_training(settings);
+  if (settings.recipe.empty()) fail("recipe", "a name or a file", "an empty text");
+  check_control(settings);
+  check_faults_and_output(settings);
+  gnmr::validate(settings.options);
+}
+
+}  // namespace gnmr::run

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// The recoverable units of a model: found by walking its modules, switched between steps, measured after them.
+//
+//   RecoverableUnits units(model, recipe, {.granularity = Granularity::layer});
+//   Controller controller(units.units(), options);
+//   for each step: units.request(high); units.begin_step(step); forward, backward; units.end_step();
+//                  units.norms(squares of all parameters' gradients) -> controller.step -> what is high next
+//
+// Goals: units in forward order with names people know; a switch that nobody can move within a step.
+// Non-goals: deciding; summing over processes (the caller does, between the two halves of the measurement).
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gnmr/core/types.h"
+#include "gnmr/torch/linear_paths.h"
+#include "gnmr/torch/switchable_linear.h"
+
+namespace gnmr::nn {
+
+/// What one unit is.
+enum class Granularity : std::uint8_t { layer, product, block };
+
+/// Which linear layers have a low path, and how they are cut into units.
+struct UnitSelection {
+  Granularity granularity = Granularity::layer;
+  std::vector<std::string> allow = {"*"};    // globs of layers that take the low path
+  std::vector<std::string> deny = {"head"};  // globs of layers that do not, and are not watched
+  std::vector<std::string> forced = {};      // globs of units that the user switches, not the controller
+  bool save_in_8_bits = false;               // inputs wait for backward in 8 bits; a unit more for each layer
+};
+
+/// How much of a model is watched.
+struct Coverage {
+  std::size_t units = 0;
+  std::size_t layers = 0;         // linear layers with a unit
+  std::size_t all_layers = 0;     // linear layers
+  double multiply_add_share = 0;  // of all linear layers' multiply-adds
+  std::vector<std::string> left_out = {};
+
+  /// One line: `28 units: 28 of 29 linear layers, 96.4% of multiply-adds; left out: head`.
+  std::string text() const;
+};
+
+/// What a fault injector does to one layer.
+struct LayerFault {
+  std::string layer;
+  Fault fault = Fault::none;
+  float strength = 64;
+};
+
+/// What casts did to a unit's operands in one step, all micro-batches together.
+struct CastEvidence {
+  bool measured = false;      // whether anything was cast and looked at
+  double relative_error = 0;  // root of the summed squares, relative to the values
+  double saturated = 0;       // share of the elements that were beyond the format
+  double flushed = 0;         // share that became 0
+};
+
+/// The units of one model. It changes the model's switches and nothing else; the model must outlive it.
+class RecoverableUnits {
+ public:
+  /// Gives each chosen layer the low path of `recipe`; null: all stay high and are only measured. `seed` is that of
+  /// stochastic rounding.
+  RecoverableUnits(const torch::nn::Module& model, std::shared_ptr<const Recipe> recipe, const UnitSelection& selection,
+                   std::uint64_t seed = 0);
+
+  const std::vector<Unit>& units() const { return units_; }
+  const Coverage& coverage() const { return coverage_; }
+
+  /// The units that are high from the next `begin_step` on; all others are low.
+  void request(std::span<const UnitIndex> high);
+
+  /// Puts the request in force and forgets what was measured. Faults, where there are any, are of this step only.
+  void begin_step(std::int64_t step, std::span<const LayerFault> faults = {});
+
+  /// Tells stochastic rounding which micro-batch comes.
+  void begin_micro_batch(std::int64_t micro_batch) { clock_->micro_batch = micro_batch; }
+
+  /// What the low paths remember takes in the step.
+  void end_step();
+
+  /// Whether a unit is high in this step.
+  bool is_high(UnitIndex unit) const { return in_force_[unit] != 0; }
+
+  /// How many are.
+  std::size_t high_count() const;
+
+  /// The model's parameters, in the order that `norms` expects.
+  const std::vector<at::Tensor>& parameters() const { return parameters_; }
+
+  /// Sums of squares that only the products saw, one a unit; what other processes measured is to be added.
+  std::vector<double> product_squares() const;
+
+  /// Largest magnitudes of this step, one a layer and operand; those of other processes count where they are larger.
+  std::vector<float> step_amaxes() const;
+  void set_step_amaxes(std::span<const float> amaxes);
+
+  /// Norms and samples of all units.
+  struct Norms {
+    std::vector<double> values;
+    std::vector<std::uint8_t> sampled;
+  };
+
+  /// Norms from the sums of squares of the parameters' gradients and from `product_squares`. `has_gradient` has one
+  /// entry a parameter.
+  Norms norms(std::span<const double> parameter_squares, std::span<const std::uint8_t> has_gradient,
+              std::span<const double> product_squares) const;
+
+  /// Measures each cast from the next step on.
+  void measure_casts(bool wanted);
+
+  /// What the casts of a unit did in this step: the worst of its operands in each respect.
+  CastEvidence evidence(UnitIndex unit) const;
+
+  /// Everything that the low paths remember, by name; for checkpoints.
+  std::vector<std::pair<std::string, at::Tensor>> memory() const;
+
+  /// Takes it over; an `Error` for what no low path of this recipe can have left.
+  void restore_memory(const std::vector<std::pair<std::string, at::Tensor>>& memory);
+
+  /// The watched layers, in forward order.
+  std::vector<std::string> layer_names() const;
+
+ private:
+  friend class EvaluationPaths;
+  struct Layer {
+    std::string name;
+    std::shared_ptr<SwitchableLinearImpl> module;
+    std::vector<std::size_t> parameters;  // indices
+    bool frozen;                          // nothing in it is trainable
+  };
+  struct Part {  // what a unit has of one layer
+    std::size_t layer;
+    std::array<bool, kProductCount> products;
+    bool saved;
+  };
+  struct Source {
+    std::vector<Part> parts;
+    bool by_products = false;  // its norm is that of its products' gradients, not of parameters
+  };
+
+  void find_layers(const torch::nn::Module& model, const UnitSelection& selection);
+  void make_units(const UnitSelection& selection);
+  void add_unit(Unit unit, Source source, const UnitSelection& selection);
+  void count_coverage(const torch::nn::Module& model);
+  template <class Visit>
+  void for_measured_products(std::size_t unit, Visit visit) const;
+  bool measured_products(std::size_t unit) const;
+
+  std::shared_ptr<const Recipe> recipe_;
+  std::shared_ptr<StepClock> clock_;
+  std::vector<at::Tensor> parameters_;
+  std::vector<Layer> layers_;
+  std::vector<Unit> units_;
+  std::vector<Source> sources_;
+  std::vector<std::uint8_t> requested_;
+  std::vector<std::uint8_t> in_force_;
+  bool save_in_8_bits_ = false;
+  Coverage coverage_;
+};
+
+/// While it lives all units run high, or all low, and nothing is remembered or measured.
+class EvaluationPaths {
+ public:
+  EvaluationPaths(RecoverableUnits& units, bool all_high);
+  ~EvaluationPaths();
+  EvaluationPaths(const EvaluationPaths&) = delete;
+  EvaluationPaths& operator=(const EvaluationPaths&) = delete;
+
+ private:
+  RecoverableUnits& units_;
+  std::vector<LinearPaths> kept_;
+};
+
+}  // namespace gnmr::nn

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the low paths of a model remember, as named tensors and as flat lists.
+#include <ATen/ops/tensor.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "gnmr/core/error.h"
+#include "gnmr/torch/units.h"
+
+namespace gnmr::nn {
+namespace {
+
+/// `layers.3.down.forward.input`.
+std::string slot_name(const std::string& layer, std::size_t product, std::size_t place) {
+  const auto which = static_cast<Product>(product);
+  return layer + "." + std::string(to_string(which)) + "." + std::string(to_string(operands_of(which)[place]));
+}
+
+bool remembers(const Recipe* recipe, std::size_t product, std::size_t place) {
+  if (recipe == nullptr) return false;
+  const auto& rule = recipe->rules[product][place];
+  return rule && rule->grouping == recipes::Grouping::delayed;
+}
+
+}  // namespace
+
+std::vector<float> RecoverableUnits::step_amaxes() const {
+  std::vector<float> amaxes;
+  for (const Layer& layer : layers_) {
+    const auto& seen = layer.module->paths().step_amax;
+    amaxes.insert(amaxes.end(), seen.begin(), seen.end());
+  }
+  return amaxes;
+}
+
+void RecoverableUnits::set_step_amaxes(std::span<const float> amaxes) {
+  if (amaxes.size() != layers_.size() * kOperandCount) {
+    throw Error("[set_step_amaxes] expected " + std::to_string(layers_.size() * kOperandCount) + " numbers, got " +
+                std::to_string(amaxes.size()));
+  }
+  for (std::size_t index = 0; index < layers_.size(); ++index) {
+    auto& seen = layers_[index].module->paths().step_amax;
+    std::copy_n(amaxes.begin() + static_cast<std::ptrdiff_t>(index * kOperandCount), kOperandCount, seen.begin());
+  }
+}
+
+std::vector<std::pair<std::string, at::Tensor>> RecoverableUnits::memory() const {
+  std::vector<std::pair<std::string, at::Tensor>> memory;
+  for (const Layer& layer : layers_) {
+    const LinearPaths& paths = layer.module->paths();
+    for (std::size_t product = 0; product < kProductCount; ++product) {
+      for (std::size_t place = 0; place < 2; ++place) {
+        if (!remembers(recipe_.get(), product, place)) continue;
+        const formats::DelayedState& state = paths.delayed[product][place];
+        const std::string name = slot_name(layer.name, product, place);
+        memory.emplace_back(name + ".amax_history", at::tensor(state.amax_history, at::kFloat));
+        memory.emplace_back(name + ".scale", at::tensor({state.scale}, at::kFloat));
+        memory.emplace_back(name + ".observations",
+                            at::tensor({static_cast<std::int64_t>(state.observations)}, at::kLong));
+      }
+    }
+  }
+  return memory;
+}
+
+void RecoverableUnits::restore_memory(const std::vector<std::pair<std::string, at::Tensor>>& memory) {
+  std::map<std::string, at::Tensor> found(memory.begin(), memory.end());
+  const auto take = [&](const std::string& name, at::ScalarType type, std::int64_t least, std::int64_t most) {
+    const auto entry = found.find(name);
+    if (entry == found.end()) throw Error("low path's memory: " + name + " is missing");
+    const at::Tensor tensor = entry->second;
+    found.erase(entry);
+    if (tensor.scalar_type() != type || tensor.dim() != 1 || tensor.numel() < least || tensor.numel() > most) {
+      throw Error("low path's memory: " + name + " has a wrong type or shape");
+    }
+    return tensor.contiguous();
+  };
+  std::vector<formats::DelayedState> states;
+  for (const Layer& layer : layers_) {
+    for (std::size_t product = 0; product < kProductCount; ++product) {
+      for (std::size_t place = 0; place < 2; ++place) {
+        if (!remembers(recipe_.get(), product, place)) continue;
+        const std::string name = slot_name(layer.name, product, place);
+        const auto most = static_cast<std::int64_t>(recipe_->rules[product][place]->history_length);
+        const at::Tensor history = take(name + ".amax_history", at::kFloat, 0, most);
+        formats::DelayedState state;
+        state.amax_history.assign(history.const_data_ptr<float>(), history.const_data_ptr<float>() + history.numel());
+        state.scale = take(name + ".scale", at::kFloat, 1, 1).item<float>();
+        const auto observations = take(name + ".observations", at::kLong, 1, 1).item<std::int64_t>();
+        const bool possible = std::all_of(state.amax_history.begin(), state.amax_history.end(),
+                                          [](float amax) { return std::isfinite(amax) && amax >= 0; });
+        if (!possible || !(state.scale > 0) || !std::isfinite(state.scale) || observations < 0) {
+          throw Error("low path's memory: " + name + " holds what none can be");
+        }
+        state.observations = static_cast<std::uint64_t>(observations);
+        states.push_back(std::move(state));
+      }
+    }
+  }
+  if (!found.empty()) throw Error("low path's memory: no low path remembers " + found.begin()->first);
+  std::size_t next = 0;
+  for (Layer& layer : layers_) {
+    for (std::size_t product = 0; product < kProductCount; ++product) {
+      for (std::size_t place = 0; place < 2; ++place) {
+        if (!remembers(recipe_.get(), product, place)) continue;
+        layer.module->paths().delayed[product][place] = std::move(states[next++]);
+      }
+    }
+  }
+}
+
+}  // namespace gnmr::nn

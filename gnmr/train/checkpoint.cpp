@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/train/checkpoint.h"
+
+#include <torch/version.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <utility>
+
+#include "gnmr/core/error.h"
+#include "gnmr/io/number_text.h"
+#include "gnmr/io/text_error.h"
+#include "gnmr/io/whole_file.h"
+#include "gnmr/train/checkpoint_files.h"
+
+namespace gnmr::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kStepPrefix = "step-";
+constexpr std::string_view kTemporaryPrefix = ".unfinished-";
+constexpr const char* kModel = "model.safetensors";
+constexpr const char* kOptimizer = "optimizer.safetensors";
+constexpr const char* kLowPath = "low_path.safetensors";
+constexpr const char* kController = "controller.gnmr";
+constexpr const char* kTrainer = "trainer.json";
+constexpr std::size_t kLargestTrainerJson = std::size_t{16} << 20;
+
+// The step of a folder's name; 0 where it is no checkpoint's.
+std::int64_t step_of(const std::string& name) {
+  if (!name.starts_with(kStepPrefix)) return 0;
+  const std::string_view digits = std::string_view(name).substr(kStepPrefix.size());
+  std::int64_t step = 0;
+  if (digits.size() < 8 || !io::is_digit(digits[0]) || !io::parse_whole(digits, step)) return 0;
+  return step;
+}
+
+// A folder that is gone again unless it was renamed.
+class TemporaryFolder {
+ public:
+  explicit TemporaryFolder(std::string path) : path_(std::move(path)) {
+    fs::remove_all(path_);
+    fs::create_directories(path_);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+void check_sizes(const std::string& folder, const FileSizes& expected) {
+  const FileSizes found = sizes_in(folder);
+  for (const auto& [name, size] : expected) {
+    const auto file = found.find(name);
+    if (file == found.end()) throw Error(name + " is missing");
+    if (file->second != size) {
+      throw Error(name + " has " + std::to_string(file->second) + " bytes, it was written with " +
+                  std::to_string(size));
+    }
+  }
+}
+
+models::NamedTensors tensors_of(const std::string& folder, const char* name) {
+  return models::read_safetensors(folder + "/" + name).tensors;
+}
+
+LoadedCheckpoint load_folder(const std::string& folder, std::int64_t step) {
+  if (!fs::is_directory(folder)) throw Error("there is no such folder");
+  TrainerJson trainer;
+  try {
+    trainer = parse_trainer_json(io::read_whole_file(folder + "/" + kTrainer, kLargestTrainerJson));
+  } catch (const Error& error) {
+    throw Error(std::string(kTrainer) + ": " + error.what());
+  }
+  if (trainer.info.step != step) throw Error("trainer.json is that of step " + std::to_string(trainer.info.step));
+  check_sizes(folder, trainer.files);
+  if (trainer.files.contains(kModel)) tensors_of(folder, kModel);  // only to see that it can be read
+  LoadedCheckpoint loaded{.info = std::move(trainer.info),
+                          .torch_version = std::move(trainer.torch_version),
+                          .folder = folder,
+                          .optimizer = tensors_of(folder, kOptimizer),
+                          .low_path = {},
+                          .controller = {}};
+  if (trainer.files.contains(kLowPath)) loaded.low_path = tensors_of(folder, kLowPath);
+  if (trainer.files.contains(kController)) loaded.controller = io::read_whole_file(folder + "/" + kController);
+  return loaded;
+}
+
+}  // namespace
+
+CheckpointStore::CheckpointStore(std::string folder, std::int64_t keep) : folder_(std::move(folder)), keep_(keep) {
+  if (keep_ < 0) throw Error("[checkpoints] expected to keep 0 (all) or more, got " + std::to_string(keep_));
+}
+
+std::string CheckpointStore::folder_of(std::int64_t step) const {
+  std::array<char, 32> digits;
+  std::snprintf(digits.data(), digits.size(), "%08lld", static_cast<long long>(step));
+  return folder_ + "/" + std::string(kStepPrefix) + digits.data();
+}
+
+void CheckpointStore::remove_leftovers() const {
+  std::error_code failed;
+  std::vector<fs::path> leftovers;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder_, failed)) {
+    if (entry.path().filename().string().starts_with(kTemporaryPrefix)) leftovers.push_back(entry.path());
+  }
+  for (const fs::path& leftover : leftovers) fs::remove_all(leftover, failed);
+}
+
+std::vector<std::int64_t> CheckpointStore::steps() const {
+  std::vector<std::int64_t> steps;
+  std::error_code failed;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder_, failed)) {
+    const std::int64_t step = step_of(entry.path().filename().string());
+    std::error_code ignored;
+    if (step > 0 && entry.is_directory(ignored)) steps.push_back(step);
+  }
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+std::int64_t CheckpointStore::find_latest() const {
+  const std::vector<std::int64_t> all = steps();
+  return all.empty() ? 0 : all.back();
+}
+
+void CheckpointStore::write(const CheckpointParts& parts, const std::string& folder) const {
+  parts.write_model(folder);
+  models::write_safetensors(folder + "/" + kOptimizer, parts.optimizer);
+  if (!parts.low_path.empty()) models::write_safetensors(folder + "/" + kLowPath, parts.low_path);
+  if (!parts.controller.empty()) io::replace_file(folder + "/" + kController, parts.controller);
+  io::replace_file(folder + "/" + kTrainer, write_trainer_json({parts.info, TORCH_VERSION, sizes_in(folder)}));
+  force_to_disk(folder);
+}
+
+std::string CheckpointStore::save(const CheckpointParts& parts) const {
+  const std::int64_t step = parts.info.step;
+  const std::string target = folder_of(step);
+  // Whatever goes wrong here, training must not end for it; errors of torch and of the file system are among it.
+  try {
+    if (step < 1) throw Error("expected a step from 1 on, got " + std::to_string(step));
+    const TemporaryFolder temporary(folder_ + "/" + std::string(kTemporaryPrefix) + std::to_string(::getpid()) + "-" +
+                                    std::to_string(step));
+    write(parts, temporary.path());
+    exchange_folders(temporary.path(), target);
+    force_entries_to_disk(folder_);
+  } catch (const std::exception& error) {
+    return target + ": this checkpoint could not be written, earlier ones stay: " + error.what();
+  }
+  prune(step);
+  return {};
+}
+
+// The name goes first: a folder that is half removed must not look like a checkpoint.
+void CheckpointStore::remove(std::int64_t step) const {
+  const std::string condemned = folder_ + "/" + std::string(kTemporaryPrefix) + "removed-" + std::to_string(step);
+  std::error_code failed;
+  fs::remove_all(condemned, failed);
+  fs::rename(folder_of(step), condemned, failed);
+  if (!failed) fs::remove_all(condemned, failed);
+}
+
+void CheckpointStore::prune(std::int64_t newest) const {
+  std::vector<std::int64_t> older;
+  for (const std::int64_t step : steps()) {
+    if (step > newest) remove(step);
+    if (step < newest) older.push_back(step);
+  }
+  if (keep_ == 0) return;
+  const auto kept = static_cast<std::size_t>(keep_ - 1);
+  for (std::size_t i = 0; i + kept < older.size(); ++i) remove(older[i]);
+}
+
+LoadedCheckpoint CheckpointStore::load(std::int64_t step) const {
+  const std::string folder = folder_of(step);
+  std::string problem;
+  try {
+    return load_folder(folder, step);
+  } catch (const std::exception& error) {
+    problem = error.what();
+  }
+  const std::vector<std::int64_t> all = steps();
+  const auto after = std::lower_bound(all.begin(), all.end(), step);
+  const std::string what_to_do = after == all.begin()
+                                     ? "there is no earlier one: begin anew with another --out"
+                                     : "remove this folder to go on from step " + std::to_string(*(after - 1)) + " (" +
+                                           folder_of(*(after - 1)) + ")";
+  throw io::error_at(folder, "this checkpoint cannot be used: " + problem + "; " + what_to_do);
+}
+
+}  // namespace gnmr::train

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checkpoints: all that a run needs to go on bit for bit, each in a folder of its own.
+//
+//   checkpoints/step-00000050/  model.safetensors, config.json   weights under Hugging Face's names: transformers loads
+//   it
+//                               optimizer.safetensors            moments and steps
+//                               low_path.safetensors             what low paths remember; absent where they have
+//                               nothing controller.gnmr                  the controller's state; absent where there is
+//                               none trainer.json                     step, settings, versions, sizes of the other
+//                               files
+//
+// A checkpoint is written under another name, forced to the disk and renamed: a folder that is there is complete.
+//
+// Goals: training goes on where one cannot be written, and the old ones stay; one that does not load is named, with
+// what to do. Non-goals: writing in the background, sharded models, finding out that a disk has changed bits.
+// One process at a time (run::RunLock), one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "gnmr/models/safetensors.h"
+#include "gnmr/run/train_settings.h"
+
+namespace gnmr::train {
+
+/// What a checkpoint says of itself.
+struct CheckpointInfo {
+  std::int64_t step = 0;  // the last one that was done
+  run::TrainSettings settings = {};
+  std::string program = {};                       // name and version
+  std::string data = {};                          // Data::fingerprint
+  std::map<std::string, std::string> extra = {};  // anything else that the trainer wants back
+};
+
+/// What is saved.
+struct CheckpointParts {
+  CheckpointInfo info;
+  models::NamedTensors optimizer;
+  models::NamedTensors low_path;
+  std::string controller;                                      // bytes of a state file; empty: none
+  std::function<void(const std::string& folder)> write_model;  // puts model.safetensors and config.json there
+};
+
+/// What was loaded. The tensors look at pages of the files (gnmr/models/safetensors.h); the model is read from
+/// `folder`.
+struct LoadedCheckpoint {
+  CheckpointInfo info;
+  std::string torch_version;  // that wrote it
+  std::string folder;
+  models::NamedTensors optimizer;
+  models::NamedTensors low_path;
+  std::string controller;
+};
+
+/// The checkpoints of one run.
+class CheckpointStore {
+ public:
+  /// `folder` need not exist; `keep` is how many stay, 0: all.
+  CheckpointStore(std::string folder, std::int64_t keep);
+
+  /// Removes what killed runs have left unfinished; to be called when a run starts, under its lock. What cannot be
+  /// removed stays.
+  void remove_leftovers() const;
+
+  /// Writes a checkpoint, then removes those that are older than the ones to keep, and those of later steps, which this
+  /// run has superseded. Empty, or what went wrong, in words: the checkpoints that were there are there still.
+  std::string save(const CheckpointParts& parts) const;
+
+  /// The steps of all complete checkpoints, ascending.
+  std::vector<std::int64_t> steps() const;
+
+  /// The step of the newest one; 0 where there is none.
+  std::int64_t find_latest() const;
+
+  /// Loads one; an `Error` names the folder, what is wrong, and which checkpoint could be used instead.
+  LoadedCheckpoint load(std::int64_t step) const;
+
+  /// The folder of a step: `FOLDER/step-00000050`.
+  std::string folder_of(std::int64_t step) const;
+
+ private:
+  void write(const CheckpointParts& parts, const std::string& folder) const;
+  void prune(std::int64_t newest) const;
+  void remove(std::int64_t step) const;
+
+  std::string folder_;
+  std::int64_t keep_;
+};
+
+}  // namespace gnmr::train

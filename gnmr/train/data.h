@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// Batches for training and for evaluation.
+//
+// A part of the data is held out: stretches spread over it, chosen by the amount of data alone, so that runs with other
+// seeds, batches or sequences are judged on the same text, and no training sequence touches one. The rest is cut into
+// sequences; an epoch takes each once, in an order of its own and cut at other places than the last one.
+//
+// Goals: every batch is a pure function of (seed, step, micro-batch, rank), so that a resumed run needs no state; ranks
+// share the sequences of a step as one larger batch would have them. Non-goals: tokenizing, packing, masks, streaming
+// from a network.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gnmr/train/data_source.h"
+
+namespace gnmr::train {
+
+/// What to read and how.
+struct DataSettings {
+  std::vector<std::string> files = {};  // none: find_standard_text()
+  double held_out = 0.05;               // share of the data
+  std::int64_t seed = 0;
+  std::int64_t batch = 8;       // sequences a micro-batch of this rank
+  std::int64_t sequence = 128;  // tokens
+  std::int64_t accumulate = 1;  // micro-batches a step
+  std::int64_t vocabulary = 256;
+  std::int64_t rank = 0;
+  std::int64_t world = 1;
+};
+
+/// Tokens and what follows each, both int64 [batch, sequence] on the CPU.
+struct Batch {
+  at::Tensor tokens;
+  at::Tensor targets;
+};
+
+/// A stretch of the stream, cut into sequences.
+struct Stretch {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  std::int64_t sequences = 0;       // that are taken from it in an epoch
+  std::int64_t first_sequence = 0;  // of all
+  std::int64_t largest_offset = 0;  // by which the first may begin later
+
+  bool operator==(const Stretch&) const = default;
+};
+
+/// The data of a run. Giving batches is for any number of threads.
+class Data {
+ public:
+  /// Opens and splits the data; an `Error` says what is wrong: an empty file, fewer tokens than a sequence, a token
+  /// that the vocabulary does not have, a held-out share that leaves nothing.
+  explicit Data(const DataSettings& settings);
+
+  /// A micro-batch, counted from 0, of a step, counted from 1.
+  Batch training_batch(std::int64_t step, std::int64_t micro_batch) const;
+
+  /// The evaluation batch of that number, from 0: the same for every seed, rank and world. Beyond
+  /// `evaluation_sequences()` sequences they repeat.
+  Batch evaluation_batch(std::int64_t index) const;
+
+  /// Sequences in an epoch, and in the held-out part.
+  std::int64_t training_sequences() const { return training_count_; }
+  std::int64_t evaluation_sequences() const { return held_out_count_; }
+
+  /// Where both kinds of sequences come from.
+  const std::vector<Stretch>& training_stretches() const { return training_; }
+  const std::vector<Stretch>& held_out_stretches() const { return held_out_; }
+
+  /// What was found, for people: `3 files, 1234567 bytes, 61440 of them held out`.
+  const std::string& description() const { return description_; }
+
+  /// Tells other content apart; equal for the same files in another place.
+  const std::string& fingerprint() const { return fingerprint_; }
+
+ private:
+  void check_vocabulary() const;
+  void split();
+  Batch cut(const std::vector<std::int64_t>& positions) const;
+  std::int64_t training_position(std::int64_t sequence_index) const;
+
+  DataSettings settings_;
+  std::string standard_folder_;  // where no files were named
+  TokenStream stream_;
+  std::vector<Stretch> training_;
+  std::vector<Stretch> held_out_;
+  std::int64_t training_count_ = 0;
+  std::int64_t held_out_count_ = 0;
+  std::string description_;
+  std::string fingerprint_;
+};
+
+}  // namespace gnmr::train

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// AdamW over a model's named parameters, in torch's fused kernel (CPU and CUDA).
+//
+// Two groups: matrices decay, norms, biases and embeddings do not. A parameter without a gradient (an expert that saw
+// no token) is passed over: neither its moments nor its own count of steps change.
+//
+// Goals: the arithmetic of torch.optim.AdamW; the clip coefficient is folded in, without a pass of its own; the state
+// is there from the beginning and has names, so that a checkpoint is a list of tensors. Non-goals: sharding, other
+// optimizers, deciding whether to step: an update that is skipped is a call that is not made.
+// One thread at a time; on CUDA it works on the current stream and waits for nothing.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gnmr/models/safetensors.h"
+
+namespace gnmr::train {
+
+/// What AdamW is asked to do.
+struct AdamWSettings {
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double epsilon = 1e-8;
+  double weight_decay = 0.1;
+};
+
+/// One parameter and whether it decays.
+struct OptimizedParameter {
+  std::string name;
+  at::Tensor tensor;
+  bool decays = true;
+};
+
+/// Whether a parameter decays: it has two dimensions or more and is no embedding (`embed` in its name).
+bool decays(const std::string& name, const at::Tensor& parameter);
+
+/// All parameters of a model that need gradients, in its order.
+std::vector<OptimizedParameter> optimized_parameters(const torch::nn::Module& model);
+
+/// The optimizer.
+class AdamW {
+ public:
+  /// Makes the moments, all 0, on the devices of the parameters; an `Error` where a name is there twice.
+  AdamW(std::vector<OptimizedParameter> parameters, const AdamWSettings& settings);
+
+  /// One update with the parameters' gradients times `clip_coefficient`, which must be above 0 and finite. Where it is
+  /// not 1 the gradients themselves are multiplied too: the kernel writes them back.
+  void step(double learning_rate, double clip_coefficient = 1);
+
+  /// The moments and steps: `NAME.exp_avg`, `NAME.exp_avg_sq`, `NAME.step`. They share memory with the optimizer.
+  models::NamedTensors state() const;
+
+  /// Takes over a state; an `Error` that names what is missing, unknown or of another shape, and then nothing changed.
+  void load_state(const models::NamedTensors& state);
+
+  const std::vector<OptimizedParameter>& parameters() const { return parameters_; }
+
+ private:
+  void update(bool decay, double learning_rate, const std::optional<at::Tensor>& gradient_scale);
+
+  std::vector<OptimizedParameter> parameters_;
+  AdamWSettings settings_;
+  std::vector<at::Tensor> means_;    // one a parameter
+  std::vector<at::Tensor> squares_;  // one a parameter
+  std::vector<at::Tensor> steps_;    // one number a parameter, float32 beside it
+};
+
+}  // namespace gnmr::train

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// The learning rate of a step: a straight warm-up, then half a cosine.
+//
+// Goals: a pure function, so that a resumed run needs no state. Non-goals: other shapes.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <numbers>
+
+namespace gnmr::train {
+
+/// How the learning rate goes.
+struct Schedule {
+  double highest = 0.003;
+  double final_share = 0.1;        // of the highest, in the last step
+  std::int64_t warmup_steps = 20;  // the highest is reached in the last of them
+  std::int64_t steps = 200;
+
+  bool operator==(const Schedule&) const = default;
+};
+
+/// The learning rate of a step, counted from 1; later than the last step it stays what it was there.
+inline double learning_rate(const Schedule& schedule, std::int64_t step) {
+  if (step < schedule.warmup_steps) {
+    return schedule.highest * static_cast<double>(std::max<std::int64_t>(step, 0)) /
+           static_cast<double>(schedule.warmup_steps);
+  }
+  const std::int64_t falling_steps = schedule.steps - schedule.warmup_steps;
+  if (falling_steps <= 0) return schedule.highest;
+  const double progress =
+      std::min(1.0, static_cast<double>(step - schedule.warmup_steps) / static_cast<double>(falling_steps));
+  const double cosine = 0.5 * (1 + std::cos(std::numbers::pi * progress));
+  return schedule.highest * (schedule.final_share + (1 - schedule.final_share) * cosine);
+}
+
+}  // namespace gnmr::train

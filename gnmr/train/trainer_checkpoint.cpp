@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a run is saved, and how it goes on.
+#include "gnmr/core/error.h"
+#include "gnmr/io/number_text.h"
+#include "gnmr/models/model_files.h"
+#include "gnmr/train/trainer.h"
+
+namespace gnmr::train {
+namespace {
+
+constexpr const char* kModeKey = "mode";
+constexpr const char* kSkippedKey = "skipped_updates";
+
+/// The mode that a run with these settings is in where nobody has used the kill switch.
+io::JournalModeKind usual_mode(const run::TrainSettings& settings) {
+  const bool switches = settings.controller == "gnmr" || !settings.random_units.empty();
+  return switches ? io::JournalModeKind::armed : io::JournalModeKind::watch;
+}
+
+}  // namespace
+
+void Trainer::resume() {
+  const CheckpointStore store(folder_.checkpoints(), settings_.keep_checkpoints);
+  if (writes_files()) store.remove_leftovers();
+  const std::int64_t step = store.find_latest();
+  if (step == 0) {
+    observer_.noted("there is no checkpoint yet: the run begins again");
+    return;
+  }
+  LoadedCheckpoint loaded = store.load(step);
+  if (loaded.info.data != data_->fingerprint()) {
+    throw Error(loaded.folder + ": the data is not what the run was begun with; give the same files with --data");
+  }
+  models::load_weights(*model_, loaded.folder);
+  optimizer_->load_state(loaded.optimizer);
+  units_->restore_memory(loaded.low_path);
+  controller_state_ = std::move(loaded.controller);
+  const auto mode = loaded.info.extra.find(kModeKey);
+  // Only what the kill switch made of the mode goes on: which controller there is may be asked for anew.
+  const io::JournalModeKind begun = usual_mode(loaded.info.settings);
+  if (mode != loaded.info.extra.end() && mode->second != io::to_string(begun)) {
+    restored_mode_ = io::mode_kind(mode->second);
+  }
+  const auto skipped = loaded.info.extra.find(kSkippedKey);
+  if (skipped != loaded.info.extra.end() && !io::parse_whole(skipped->second, outcome_.skipped_updates)) {
+    throw Error(loaded.folder + ": trainer.json: " + kSkippedKey + " is no whole number");
+  }
+  next_step_ = step + 1;
+  outcome_.last_step = step;
+}
+
+void Trainer::save_checkpoint(std::int64_t step) {
+  if (!writes_files()) return;
+  // The run's files hold at least what the checkpoint has seen: a run that goes on supersedes the rest.
+  supervisor_->flush();
+  metrics_->flush();
+  if (evidence_) evidence_->flush();
+  const CheckpointParts parts{
+      .info = {.step = step,
+               .settings = settings_,
+               .program = info_.program,
+               .data = data_->fingerprint(),
+               .extra = {{kModeKey, std::string(io::to_string(supervisor_->mode()))},
+                         {kSkippedKey, std::to_string(outcome_.skipped_updates)}}},
+      .optimizer = optimizer_->state(),
+      .low_path = units_->memory(),
+      .controller = supervisor_->save(),
+      .write_model = [this](const std::string& folder) { models::save_model(*model_, folder); }};
+  const std::string failure = CheckpointStore(folder_.checkpoints(), settings_.keep_checkpoints).save(parts);
+  if (failure.empty()) return;
+  supervisor_->note(failure);
+  observer_.noted(failure);
+}
+
+}  // namespace gnmr::train

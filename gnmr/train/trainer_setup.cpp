@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a run begins, or goes on: folder, model, data, units, files.
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <torch/version.h>
+
+#include <chrono>
+#include <thread>
+
+#include "gnmr/core/error.h"
+#include "gnmr/io/whole_file.h"
+#include "gnmr/models/model_files.h"
+#include "gnmr/train/trainer.h"
+
+namespace gnmr::train {
+namespace {
+
+run::TrainSettings with_defaults(run::TrainSettings settings) {
+  run::validate(settings);
+  if (settings.out.empty()) settings.out = run::default_run_folder(settings);
+  if (settings.allow.empty()) settings.allow = {"*"};
+  if (settings.deny.empty()) settings.deny = {"head"};
+  return settings;
+}
+
+nn::Granularity granularity_of(const std::string& name) {
+  if (name == "product") return nn::Granularity::product;
+  return name == "block" ? nn::Granularity::block : nn::Granularity::layer;
+}
+
+at::Device device_of(const std::string& name) {
+  if (name == "cpu") return at::kCPU;
+  if (!at::hasCUDA()) throw Error("--device cuda: this torch has no CUDA, or there is no GPU; use --device cpu");
+  return at::Device(at::kCUDA, 0);
+}
+
+/// Units that the user switches: those of the switchboard, and those that are always high.
+std::vector<run::SwitchRule> rules_of(const run::TrainSettings& settings) {
+  std::vector<run::SwitchRule> rules;
+  for (const std::string& glob : settings.always_high) rules.push_back({.glob = glob, .path = run::Path::high});
+  for (const run::SwitchRule& rule : run::parse_switch_rules(settings.set)) rules.push_back(rule);
+  return rules;
+}
+
+/// A rule that names no unit is a mistake in writing.
+void check_rules(const std::vector<run::SwitchRule>& rules, const std::vector<Unit>& units) {
+  for (const run::SwitchRule& rule : rules) {
+    const bool used = std::any_of(units.begin(), units.end(),
+                                  [&](const Unit& unit) { return rule.applies(unit.name, rule.first_step); });
+    if (!used) {
+      throw Error("no unit is named like " + rule.glob + "; the first unit is " +
+                  (units.empty() ? std::string("none") : units.front().name));
+    }
+  }
+}
+
+std::string words(const std::vector<std::string>& texts) {
+  std::string joined;
+  for (const std::string& text : texts) joined += (joined.empty() ? "" : "+") + text;
+  return joined;
+}
+
+}  // namespace
+
+Trainer::Trainer(const run::TrainSettings& settings, run::TrainObserver& observer, nn::Collective& collective)
+    : settings_(with_defaults(settings)),
+      observer_(observer),
+      collective_(collective),
+      folder_(settings_.out),
+      device_(device_of(settings_.device)),
+      schedule_{settings_.lr, settings_.min_lr, settings_.warmup, settings_.steps} {
+  at::set_num_threads(settings_.threads > 0 ? static_cast<int>(settings_.threads)
+                                            : static_cast<int>(std::max(1U, std::thread::hardware_concurrency())));
+  make_model();
+  make_units();
+  open_folder();
+  if (settings_.resume) resume();
+  open_files();
+}
+
+void Trainer::make_model() {
+  const models::LlamaConfig config = models::load_config(settings_.model);
+  if (settings_.sequence > config.max_positions) {
+    throw Error("--sequence " + std::to_string(settings_.sequence) + ": the model has " +
+                std::to_string(config.max_positions) + " positions");
+  }
+  data_.emplace(DataSettings{.files = settings_.data,
+                             .held_out = settings_.held_out,
+                             .seed = settings_.seed,
+                             .batch = settings_.batch,
+                             .sequence = settings_.sequence,
+                             .accumulate = settings_.accumulate,
+                             .vocabulary = config.vocabulary,
+                             .rank = collective_.rank(),
+                             .world = collective_.size()});
+  model_ = models::Llama(config);
+  model_->initialise(static_cast<std::uint64_t>(settings_.seed));
+  if (settings_.outliers > 1) model_->add_outliers(settings_.outliers);
+  if (!settings_.init.empty()) models::load_weights(*model_, settings_.init);
+  model_->to(device_);
+  model_->set_recompute(settings_.recompute);
+  optimizer_.emplace(
+      optimized_parameters(*model_),
+      AdamWSettings{.beta1 = settings_.beta1, .beta2 = settings_.beta2, .weight_decay = settings_.weight_decay});
+}
+
+void Trainer::make_units() {
+  if (settings_.recipe != "none") {
+    recipe_ = std::make_shared<const nn::Recipe>(recipes::load_recipe(settings_.recipe));
+  }
+  const std::vector<run::SwitchRule> rules = rules_of(settings_);
+  nn::UnitSelection selection{.granularity = granularity_of(settings_.granularity),
+                              .allow = settings_.allow,
+                              .deny = settings_.deny,
+                              .save_in_8_bits = settings_.save_activations == "fp8"};
+  for (const run::SwitchRule& rule : rules) selection.forced.push_back(rule.glob);
+  units_.emplace(*model_, recipe_, selection, static_cast<std::uint64_t>(settings_.seed));
+  units_->measure_casts(settings_.evidence);
+  check_rules(rules, units_->units());
+  layer_names_ = units_->layer_names();
+  if (layer_names_.empty()) throw Error("no linear layer is left for the low path: look at --allow and --deny");
+  faults_ = run::plan_faults({.unit_count = static_cast<std::uint32_t>(layer_names_.size()),
+                              .kinds = settings_.faults,
+                              .every = settings_.fault_every,
+                              .steps = settings_.fault_steps,
+                              .from = settings_.fault_from,
+                              .seed = settings_.fault_seed,
+                              .run_steps = settings_.steps});
+}
+
+void Trainer::open_folder() {
+  if (writes_files()) lock_.emplace(folder_, settings_.resume);
+  if (!settings_.resume) return;
+  const run::RunInfo earlier = run::load_run_info(folder_);
+  std::string changed;
+  for (const std::string& name : run::changed_on_resume(earlier.settings, settings_)) {
+    changed += (changed.empty() ? "" : ", ") + name;
+  }
+  if (!changed.empty()) {
+    throw Error(folder_.path() + ": the run was begun with other settings (" + changed +
+                "); go on with the same ones, or begin another run with another --out");
+  }
+}
+
+void Trainer::open_files() {
+  describe();
+  // First of all, so that a run that is killed from here on can go on.
+  if (writes_files()) run::save_run_info(folder_, info_);
+  run::SupervisorSettings supervision{.options = settings_.options,
+                                      .switches = settings_.controller == "gnmr" || !settings_.random_units.empty(),
+                                      .watch_steps = settings_.watch_steps,
+                                      .rules = rules_of(settings_),
+                                      .seed = static_cast<std::uint64_t>(settings_.seed)};
+  if (!settings_.random_units.empty()) supervision.random_share = std::stod(settings_.random_units.front());
+  const bool told = writes_files() && settings_.controller != "none";
+  const io::ExistingFile existing = settings_.resume ? io::ExistingFile::resume : io::ExistingFile::refuse;
+  run::SupervisorFiles files{.existing = existing, .next_step = next_step_};
+  if (told) {
+    files.journal = folder_.journal();
+    files.signals = folder_.signals();
+    files.signals_every = settings_.signals_every;
+  }
+  supervisor_.emplace(units_->units(), supervision, files);
+  if (!controller_state_.empty()) {
+    const RestoreReport report = supervisor_->restore(controller_state_);
+    for (const std::string& unit : report.released_units)
+      observer_.noted(unit + ": its recovery no longer fits and ends");
+  }
+  if (restored_mode_) supervisor_->set_mode(*restored_mode_, "as before the run stopped");
+  if (!writes_files()) return;
+  control_.emplace(folder_.control());
+  metrics_.emplace(run::MetricsSettings{.path = folder_.metrics(), .existing = existing, .resume_step = next_step_});
+  if (settings_.evidence) evidence_.emplace(folder_.evidence(), existing);
+  if (!faults_.empty()) run::write_truth(folder_.faults(), layer_names_, faults_, settings_.steps);
+}
+
+void Trainer::describe() {
+  info_ = {.label = settings_.label,
+           .program = "gnmr",
+           .model = settings_.model,
+           .parameters = models::parameter_count(model_->config()),
+           .recipe = recipe_ != nullptr ? recipe_->name : "none",
+           .controller = settings_.random_units.empty() ? settings_.controller : "random",
+           .preset = {},
+           .batch_tokens = settings_.batch * settings_.sequence * settings_.accumulate * collective_.size(),
+           .units = static_cast<std::int64_t>(units_->units().size()),
+           .budget = Controller(units_->units(), settings_.options).max_recovered(),
+           .faults = settings_.faults.empty() ? "" : words(settings_.faults) + ", injected",
+           .started = io::utc_text(std::chrono::system_clock::now()),
+           .settings = settings_};
+}
+
+void Trainer::announce() {
+  observer_.started({.info = info_,
+                     .folder = folder_.path(),
+                     .data = data_->description(),
+                     .coverage = units_->coverage().text(),
+                     .engine = std::string("torch ") + TORCH_VERSION + ", " + settings_.device + ", " +
+                               std::to_string(at::get_num_threads()) + " threads",
+                     .first_step = next_step_,
+                     .injected_faults = faults_.size()});
+}
+
+}  // namespace gnmr::train

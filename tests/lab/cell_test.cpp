@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/lab/cell.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "gnmr/core/error.h"
+#include "io/temporary_folder.h"
+#include "lab/fake_run.h"
+
+namespace gnmr::lab {
+namespace {
+
+class Cell : public ::testing::Test {
+ protected:
+  test::FakeRun fake(const std::string& controller) {
+    test::FakeRun run;
+    run.settings.out = folder_.file("run");
+    run.settings.steps = 40;
+    run.settings.seed = 7;
+    run.settings.controller = controller;
+    run.settings.options.max_o = 1;
+    run.steps_done = 40;
+    return run;
+  }
+
+  test::TemporaryFolder folder_;
+};
+
+TEST_F(Cell, FiguresAreThoseOfTheFiles) {
+  test::FakeRun run = fake("gnmr");
+  run.burst_step = 30;
+  run.settings.faults = {"overflow"};
+  run.fault_last = 32;
+  test::write_fake_run(run);
+  const std::optional<CellResult> cell = measure_run(folder_.file("run"));
+  ASSERT_TRUE(cell.has_value());
+  EXPECT_EQ(cell->seed, 7);
+  EXPECT_EQ(cell->steps, 40);
+  EXPECT_EQ(cell->units, 4);
+  EXPECT_DOUBLE_EQ(cell->loss, 2);
+  EXPECT_DOUBLE_EQ(*cell->loss_low, 2.5);
+  EXPECT_NEAR(cell->train_loss_tail, 5 - 0.01 * (37 + 38 + 39 + 40) / 4.0, 1e-12);
+  EXPECT_EQ(cell->skipped_updates, 1);
+  EXPECT_NEAR(cell->step_ms, 20.5, 1e-9);
+  // Admitted after step 30, so in recovery in steps 31 to 40: ten of forty steps, one unit of four.
+  EXPECT_EQ(cell->admissions, 1U);
+  EXPECT_NEAR(cell->share_mean, 10.0 / 40 / 4, 1e-12);
+  EXPECT_NEAR(cell->share_peak, 0.25, 1e-12);
+  EXPECT_NEAR(cell->high_mean, cell->share_mean, 1e-12);
+  EXPECT_GT(cell->risks_per_thousand, 0);
+  ASSERT_TRUE(cell->detection.has_value());
+  EXPECT_EQ(cell->detection->faults, 1U);
+  EXPECT_DOUBLE_EQ(cell->detection->recall, 1);
+  EXPECT_DOUBLE_EQ(cell->detection->precision, 1);
+  EXPECT_DOUBLE_EQ(cell->detection->delay, 0);
+}
+
+TEST_F(Cell, WhatWouldHaveBeenAdmittedIsNoRecovery) {
+  test::FakeRun run = fake("watch");
+  run.burst_step = 30;
+  run.settings.faults = {"overflow"};
+  run.fault_last = 32;
+  test::write_fake_run(run);
+  const std::optional<CellResult> cell = measure_run(folder_.file("run"));
+  ASSERT_TRUE(cell.has_value());
+  EXPECT_EQ(cell->admissions, 0U);
+  EXPECT_EQ(cell->share_mean, 0);
+  EXPECT_GT(cell->risks_per_thousand, 0);
+  EXPECT_FALSE(cell->detection.has_value());
+}
+
+TEST_F(Cell, WithoutARecipeEverythingRunsHighAndThereIsNoLowLoss) {
+  test::FakeRun run = fake("watch");
+  run.settings.recipe = "none";
+  test::write_fake_run(run);
+  const std::optional<CellResult> cell = measure_run(folder_.file("run"));
+  ASSERT_TRUE(cell.has_value());
+  EXPECT_EQ(cell->high_mean, 1);
+  EXPECT_FALSE(cell->loss_low.has_value());
+}
+
+TEST_F(Cell, ARunThatIsNotOverHasNoResult) {
+  EXPECT_FALSE(measure_run(folder_.file("run")).has_value());
+  test::FakeRun run = fake("gnmr");
+  run.steps_done = 39;
+  test::write_fake_run(run);
+  EXPECT_FALSE(measure_run(folder_.file("run")).has_value());
+}
+
+TEST_F(Cell, ALossThatIsNotFiniteStaysOne) {
+  test::FakeRun run = fake("gnmr");
+  run.loss = std::numeric_limits<double>::quiet_NaN();
+  test::write_fake_run(run);
+  const std::optional<CellResult> cell = measure_run(folder_.file("run"));
+  ASSERT_TRUE(cell.has_value());
+  EXPECT_TRUE(cell->diverged());
+  EXPECT_TRUE(parse_cell(write_cell(*cell), "cell").diverged());
+}
+
+TEST_F(Cell, DamageIsAnErrorThatNamesTheFile) {
+  test::write_fake_run(fake("gnmr"));
+  test::put_file(folder_.file("run/metrics.jsonl"), "{\"kind\":\"train\"}\n{}\n");
+  EXPECT_NE(test::error_of<Error>([&] { measure_run(folder_.file("run")); }).find("metrics.jsonl"), std::string::npos);
+}
+
+TEST_F(Cell, AResultReadsBackAsItWasWritten) {
+  CellResult cell{.arm = "gnmr",
+                  .seed = -3,
+                  .run = "runs/gnmr-seed-3",
+                  .steps = 9,
+                  .loss = 1.25,
+                  .loss_low = std::numeric_limits<double>::infinity(),
+                  .train_loss_tail = 1.5,
+                  .share_mean = 0.1,
+                  .share_peak = 0.2,
+                  .high_mean = 0.3,
+                  .risks_per_thousand = 4.5,
+                  .admissions = 6,
+                  .skipped_updates = 2,
+                  .step_ms = 70.5,
+                  .units = 28,
+                  .detection = Detection{.faults = 4, .recall = 0.5, .precision = std::nan(""), .delay = 1.5},
+                  .note = "a note"};
+  const std::string text = write_cell(cell);
+  EXPECT_EQ(write_cell(parse_cell(text, "cell")), text);
+  EXPECT_NE(text.find("\"finished\": true"), std::string::npos);
+  EXPECT_NE(test::error_of<Error>([] { parse_cell("{\"version\":2}", "some/cell.json"); }).find("some/cell.json"),
+            std::string::npos);
+  EXPECT_THROW(parse_cell("{\"version\":1}", "cell"), Error);
+}
+
+}  // namespace
+}  // namespace gnmr::lab

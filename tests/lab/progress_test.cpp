@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/lab/progress.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+
+#include "io/temporary_folder.h"
+
+namespace gnmr::lab {
+namespace {
+
+TEST(Progress, OnlyWhatIsNewIsReadAndResumesForget) {
+  const test::TemporaryFolder folder;
+  const std::string path = folder.file("metrics.jsonl");
+  ProgressFollower follower(path);
+  EXPECT_FALSE(follower.update());
+  const auto add = [&](const std::string& text) { std::ofstream(path, std::ios::app) << text; };
+  add("{\"kind\":\"train\",\"step\":1,\"loss\":5.5,\"recovered\":0}\n{\"kind\":\"train\",\"step\":2,\"lo");
+  EXPECT_TRUE(follower.update());
+  EXPECT_EQ(follower.points().size(), 1U);
+  add("ss\":\"nan\",\"recovered\":3}\n{\"kind\":\"eval\",\"step\":2,\"loss_high\":5}\nnonsense\n");
+  EXPECT_TRUE(follower.update());
+  ASSERT_EQ(follower.points().size(), 2U);
+  EXPECT_TRUE(std::isnan(follower.points()[1].loss));
+  EXPECT_EQ(follower.points()[1].recovered, 3);
+  EXPECT_FALSE(follower.update());
+  add("{\"kind\":\"resume\",\"step\":2}\n{\"kind\":\"train\",\"step\":2,\"loss\":4,\"recovered\":1}\n");
+  EXPECT_TRUE(follower.update());
+  ASSERT_EQ(follower.points().size(), 2U);
+  EXPECT_EQ(follower.points()[1].loss, 4);
+}
+
+}  // namespace
+}  // namespace gnmr::lab

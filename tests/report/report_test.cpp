@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/report/report.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "gnmr/core/error.h"
+#include "io/temporary_folder.h"
+#include "report/sample_run.h"
+
+namespace gnmr::report {
+namespace {
+
+using test::content_of;
+using test::error_of;
+using test::put_file;
+
+class ReportOf : public ::testing::Test {
+ protected:
+  std::string at(const std::string& name) const { return folder_.file(name); }
+  bool has(const std::string& html, const std::string& text) const { return html.find(text) != std::string::npos; }
+  void remove(const std::string& name) { std::filesystem::remove(at(name)); }
+  test::TemporaryFolder folder_;
+};
+
+TEST_F(ReportOf, ARunHasEverySection) {
+  test::write_sample_run(at("run"), {});
+  for (const bool plain : {false, true}) {
+    const Report report = make_report(at("run"), {.plain = plain, .program = "gnmr 0.1.0"});
+    EXPECT_EQ(report.kind, ReportKind::run);
+    EXPECT_EQ(report.interactive, has_interactive_charts() && !plain);
+    EXPECT_TRUE(report.remarks.empty()) << report.remarks[0];
+    for (const char* const text :
+         {"<h1>fp8 + gnmr</h1>", "recipe fp8-delayed", "Loss on training and held-out data",
+          "Gradient norm of each step", "relative to its own mean", "which unit ran in high precision",
+          "Use of the budget", "Events, the most severe", "the learning rate was lowered by hand",
+          "the budget is 3 of 28", "weather", "sunny", "injected faults", "risk, admitted", "Written by gnmr 0.1.0"}) {
+      EXPECT_TRUE(has(report.html, text)) << text;
+    }
+    EXPECT_EQ(has(report.html, "<svg class=\"plot\""), !report.interactive);
+    EXPECT_LT(report.html.size(), 2000000U);
+    EXPECT_EQ(make_report(at("run"), {.plain = plain, .program = "gnmr 0.1.0"}).html, report.html);
+  }
+}
+
+TEST_F(ReportOf, NothingIsLoadedAndNoOtherScriptRuns) {
+  test::write_sample_run(at("run"), {});
+  const std::string plain = make_report(at("run"), {.plain = true}).html;
+  EXPECT_FALSE(has(plain, "<script"));
+  EXPECT_FALSE(has(plain, "script-src"));
+  EXPECT_TRUE(has(plain, "default-src 'none'"));
+  EXPECT_FALSE(has(plain, "http://"));
+  EXPECT_FALSE(has(plain, "https://"));
+  if (!has_interactive_charts()) return;
+  const std::string html = make_report(at("run")).html;
+  EXPECT_TRUE(has(html, "script-src 'sha256-"));
+  EXPECT_FALSE(has(html, "'unsafe-eval'"));
+}
+
+TEST_F(ReportOf, HostileNamesAreText) {
+  const std::string name = "</script><b onmouseover=\"x\">";
+  test::write_sample_run(at("run"), {.label = "</title><script>alert(1)</script>", .odd_unit_name = name});
+  for (const bool plain : {false, true}) {
+    const std::string html = make_report(at("run"), {.plain = plain}).html;
+    EXPECT_FALSE(has(html, "<b onmouseover"));
+    EXPECT_FALSE(has(html, "<script>alert"));
+    EXPECT_TRUE(has(html, "&lt;script&gt;alert(1)"));
+  }
+}
+
+TEST_F(ReportOf, WhatIsMissingIsSaid) {
+  test::write_sample_run(at("run"), {});
+  remove("run/metrics.jsonl");
+  remove("run/signals.bin");
+  remove("run/faults.csv");
+  Report report = make_report(at("run"));
+  EXPECT_EQ(report.remarks.size(), 2U);
+  EXPECT_TRUE(has(report.html, "There is no metrics.jsonl"));
+  EXPECT_TRUE(has(report.html, "There is no signals.bin"));
+  EXPECT_TRUE(has(report.html, "Loss on training")) << "the journal knows the loss";
+  EXPECT_FALSE(has(report.html, "relative to its own mean"));
+  remove("run/run.json");
+  report = make_report(at("run"));
+  EXPECT_TRUE(has(report.html, "There is no run.json"));
+  EXPECT_TRUE(has(report.html, "<h1>run</h1>"));
+}
+
+TEST_F(ReportOf, ARunWithoutAControllerHasNoJournalToMiss) {
+  test::write_sample_run(at("run"), {.controller = "none", .with_faults = false});
+  const Report report = make_report(at("run"), {.plain = true});
+  EXPECT_TRUE(report.remarks.empty());
+  EXPECT_FALSE(has(report.html, "Use of the budget"));
+  EXPECT_TRUE(has(report.html, "relative to its own mean"));
+}
+
+TEST_F(ReportOf, AKilledRunIsShownAsFarAsItGoes) {
+  test::write_sample_run(at("run"), {.steps = 90});
+  for (const char* const file : {"run/metrics.jsonl", "run/journal.jsonl", "run/signals.bin"}) {
+    std::filesystem::resize_file(at(file), std::filesystem::file_size(at(file)) - 7);
+  }
+  const Report report = make_report(at("run"));
+  EXPECT_EQ(report.remarks.size(), 3U);
+  EXPECT_TRUE(has(report.html, "of 200 planned"));
+  EXPECT_TRUE(has(report.html, "The last line of journal.jsonl is torn"));
+  for (const char* const file : {"run/metrics.jsonl", "run/journal.jsonl", "run/signals.bin"}) put_file(at(file), "");
+  EXPECT_TRUE(has(make_report(at("run")).html, "<h1>"));
+}
+
+TEST_F(ReportOf, DamageIsAnErrorWithItsPlace) {
+  test::write_sample_run(at("run"), {});
+  const std::string metrics = content_of(at("run/metrics.jsonl"));
+  put_file(at("run/metrics.jsonl"), "nonsense\n" + metrics);
+  std::string message = error_of<Error>([&] { make_report(at("run")); });
+  EXPECT_TRUE(has(message, "metrics.jsonl: line 1: not JSON")) << message;
+  put_file(at("run/metrics.jsonl"), metrics);
+  put_file(at("run/journal.jsonl"), content_of(at("run/journal.jsonl")) + "nonsense\n{}\n");
+  message = error_of<Error>([&] { make_report(at("run")); });
+  EXPECT_TRUE(has(message, "journal.jsonl: line ")) << message;
+  remove("run/journal.jsonl");
+  put_file(at("run/faults.csv"), "step,a\n1,7\n");
+  message = error_of<Error>([&] { make_report(at("run")); });
+  EXPECT_TRUE(has(message, "faults.csv: line 2, column 2")) << message;
+  put_file(at("run/run.json"), "{\"version\":2}");
+  message = error_of<Error>([&] { make_report(at("run")); });
+  EXPECT_TRUE(has(message, "run.json: version 2 is not known")) << message;
+  put_file(at("run/run.json"), "{\"version\":1,\"steps\":\"many\"}");
+  message = error_of<Error>([&] { make_report(at("run")); });
+  EXPECT_TRUE(has(message, "run.json: \"steps\" must be a whole number")) << message;
+}
+
+TEST_F(ReportOf, NoRunAndNoSuite) {
+  std::filesystem::create_directory(at("empty"));
+  std::string message = error_of<Error>([&] { make_report(at("empty")); });
+  EXPECT_TRUE(has(message, "looked for suite.json, run.json and journal.jsonl")) << message;
+  message = error_of<Error>([&] { make_report(at("nowhere")); });
+  EXPECT_TRUE(has(message, "no such directory")) << message;
+  put_file(at("file"), "x");
+  message = error_of<Error>([&] { make_report(at("file")); });
+  EXPECT_TRUE(has(message, "not a file")) << message;
+}
+
+TEST_F(ReportOf, ASuiteHasArmsTableAndRuns) {
+  test::write_sample_suite(at("suite"), {0, 1});
+  for (const bool plain : {false, true}) {
+    const Report report = make_report(at("suite"), {.plain = plain});
+    EXPECT_EQ(report.kind, ReportKind::suite);
+    EXPECT_TRUE(report.remarks.empty()) << report.remarks[0];
+    for (const char* const text :
+         {"<h1>Nano model with injected faults</h1>", "2.301 ± 0.006", "gap closed", "The gap is that of two seeds.",
+          "Training loss of all arms", "Use of the budget by the arms", "not finished", "fp8 + gnmr, seed 1",
+          "every unit in bfloat16", "as good as high precision", "Held-out text"}) {
+      EXPECT_TRUE(has(report.html, text)) << text;
+    }
+    EXPECT_EQ(has(report.html, "<select id=\"run-choice\">"), report.interactive);
+    EXPECT_LT(report.html.size(), 3000000U);
+  }
+}
+
+TEST_F(ReportOf, AHalfDoneSuiteIsShownAsFarAsItGoes) {
+  test::write_sample_suite(at("suite"), {0});
+  remove("suite/summary.json");
+  std::filesystem::remove_all(at("suite/cells"));
+  put_file(at("suite/runs/fp8-seed0/metrics.jsonl"), "nonsense\n");
+  const Report report = make_report(at("suite"), {.plain = true});
+  ASSERT_EQ(report.remarks.size(), 2U);
+  EXPECT_TRUE(has(report.remarks[0], "no summary.json yet"));
+  EXPECT_TRUE(has(report.remarks[1], "fp8, seed 0, is left out: ")) << report.remarks[1];
+  EXPECT_TRUE(has(report.remarks[1], "metrics.jsonl: line 1: not JSON")) << report.remarks[1];
+  EXPECT_TRUE(has(report.html, "cannot be read"));
+  put_file(at("suite/suite.json"), "{\"version\":1}");
+  std::filesystem::remove_all(at("suite/runs"));
+  EXPECT_TRUE(has(make_report(at("suite")).html, "No run has begun"));
+}
+
+TEST_F(ReportOf, DamageOfASuiteNamesItsPlace) {
+  test::write_sample_suite(at("suite"), {0});
+  put_file(at("suite/summary.json"), "{\"version\":1,\"columns\":[{\"title\":\"x\"}]}");
+  std::string message = error_of<Error>([&] { make_report(at("suite")); });
+  EXPECT_TRUE(has(message, "summary.json: columns[0]: has no \"key\"")) << message;
+  put_file(at("suite/suite.json"), "{\"version\":1,\"arms\":7}");
+  message = error_of<Error>([&] { make_report(at("suite")); });
+  EXPECT_TRUE(has(message, "suite.json: \"arms\" must be an array")) << message;
+}
+
+TEST_F(ReportOf, LargeRunsStaySmall) {
+  test::write_sample_run(at("run"), {.steps = 3000, .layers = 60});
+  for (const bool plain : {false, true}) {
+    const Report report = make_report(at("run"), {.plain = plain});
+    EXPECT_LT(report.html.size(), 2500000U);
+    EXPECT_TRUE(has(report.html, "Of 420 units the 200 with the most events are shown"));
+    EXPECT_TRUE(has(report.html, "A column is 3 steps"));
+  }
+}
+
+TEST_F(ReportOf, IsWrittenWhereItWasAsked) {
+  test::write_sample_run(at("run"), {});
+  EXPECT_EQ(write_report(at("run")), at("run/report.html"));
+  EXPECT_EQ(content_of(at("run/report.html")), make_report(at("run")).html);
+  EXPECT_EQ(write_report(at("run"), at("other.html"), {.plain = true}), at("other.html"));
+  EXPECT_TRUE(content_of(at("other.html")).starts_with("<!doctype html>"));
+}
+
+}  // namespace
+}  // namespace gnmr::report

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/run/metrics.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <csignal>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "gnmr/core/error.h"
+#include "io/file_size_limit.h"
+#include "io/temporary_folder.h"
+
+namespace gnmr::run {
+namespace {
+
+using gnmr::test::content_of;
+using gnmr::test::error_of;
+using gnmr::test::lines_of;
+using gnmr::test::put_file;
+using gnmr::test::TemporaryFolder;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+TrainLine line_of(std::int64_t step, double loss = 5.5) {
+  return {.step = step, .loss = loss, .lr = 0.001, .grad_norm = 1.25, .clip = 0.8, .tokens = 2048, .seconds = 0.11};
+}
+
+TEST(Metrics, LinesAreAsDocumented) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("metrics.jsonl");
+  MetricsWriter writer({.path = path});
+  writer.write(line_of(1));
+  writer.write(EvalLine{.step = 50, .loss_high = 2.31, .loss_low = 2.35});
+  writer.write(EvalLine{.step = 51, .loss_high = 2.25});
+  writer.write(TrainLine{.step = 2, .loss = kInfinity, .grad_norm = -std::nan(""), .applied = false, .high = 3});
+  ASSERT_TRUE(writer.close());
+  EXPECT_EQ(
+      content_of(path),
+      "{\"kind\":\"train\",\"step\":1,\"loss\":5.5,\"lr\":0.001,\"grad_norm\":1.25,\"clip\":0.8,\"applied\":true,"
+      "\"tokens\":2048,\"seconds\":0.11,\"recovered\":0,\"high\":0}\n"
+      "{\"kind\":\"eval\",\"step\":50,\"loss_high\":2.31,\"loss_low\":2.35}\n"
+      "{\"kind\":\"eval\",\"step\":51,\"loss_high\":2.25}\n"
+      "{\"kind\":\"train\",\"step\":2,\"loss\":\"inf\",\"lr\":0,\"grad_norm\":\"nan\",\"clip\":1,\"applied\":false,"
+      "\"tokens\":0,\"seconds\":0,\"recovered\":0,\"high\":3}\n");
+  const Metrics metrics = read_metrics(path);
+  ASSERT_EQ(metrics.train.size(), 2U);
+  EXPECT_EQ(metrics.train[0], line_of(1));
+  EXPECT_EQ(metrics.train[1].loss, kInfinity);
+  EXPECT_TRUE(std::isnan(metrics.train[1].grad_norm));
+  EXPECT_FALSE(metrics.train[1].applied);
+  ASSERT_EQ(metrics.evals.size(), 2U);
+  EXPECT_EQ(metrics.evals[1], (EvalLine{.step = 51, .loss_high = 2.25}));
+  EXPECT_FALSE(metrics.torn);
+}
+
+TEST(Metrics, AResumedRunSupersedesWhatAKilledOneLeft) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("metrics.jsonl");
+  {
+    MetricsWriter writer({.path = path});
+    for (std::int64_t step = 1; step <= 8; ++step) writer.write(line_of(step, 9));
+    writer.write(EvalLine{.step = 3, .loss_high = 3});
+    writer.write(EvalLine{.step = 7, .loss_high = 7});
+  }
+  put_file(path, content_of(path) + "{\"kind\":\"train\",\"step\":9,\"lo");
+  EXPECT_TRUE(read_metrics(path).torn);
+  MetricsWriter writer({.path = path, .existing = io::ExistingFile::resume, .resume_step = 6});
+  writer.write(line_of(6, 1));
+  ASSERT_TRUE(writer.close());
+  const Metrics metrics = read_metrics(path);
+  EXPECT_FALSE(metrics.torn);
+  EXPECT_EQ(metrics.resumes, std::vector<std::int64_t>{6});
+  ASSERT_EQ(metrics.train.size(), 6U);
+  EXPECT_EQ(metrics.train[4].loss, 9);
+  EXPECT_EQ(metrics.train[5], line_of(6, 1));
+  ASSERT_EQ(metrics.evals.size(), 1U);
+  EXPECT_EQ(metrics.evals[0].step, 3);
+}
+
+TEST(Metrics, ARunThatResumesWithoutAFileBeginsOne) {
+  const TemporaryFolder folder;
+  MetricsWriter writer({.path = folder.file("m"), .existing = io::ExistingFile::resume, .resume_step = 6});
+  writer.write(line_of(6));
+  ASSERT_TRUE(writer.close());
+  EXPECT_EQ(lines_of(content_of(folder.file("m"))).size(), 1U);
+}
+
+TEST(Metrics, AnotherRunsFileIsRefused) {
+  const TemporaryFolder folder;
+  put_file(folder.file("m"), "{}\n");
+  EXPECT_NE(error_of<Error>([&] { MetricsWriter({.path = folder.file("m")}); }), "");
+}
+
+TEST(Metrics, TheLastLineOfAStepCounts) {
+  const TemporaryFolder folder;
+  put_file(folder.file("m"),
+           "{\"kind\":\"train\",\"step\":2,\"loss\":1}\n{\"kind\":\"train\",\"step\":1,\"loss\":2}\n\n"
+           "{\"kind\":\"hello\",\"what\":[1]}\n{\"kind\":\"train\",\"step\":2,\"loss\":\"-inf\",\"new\":{}}\n");
+  const Metrics metrics = read_metrics(folder.file("m"));
+  ASSERT_EQ(metrics.train.size(), 2U);
+  EXPECT_EQ(metrics.train[0].loss, 2);
+  EXPECT_EQ(metrics.train[1].loss, -kInfinity);
+}
+
+TEST(Metrics, DamageIsToldWithFileAndLine) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("m");
+  const auto message = [&](const std::string& line) {
+    put_file(path, "{\"kind\":\"train\",\"step\":1,\"loss\":1}\n" + line + "\n");
+    return error_of<Error>([&] { read_metrics(path); });
+  };
+  EXPECT_EQ(message("{\"kind\":\"train\""), path + ": line 2: not JSON at byte 16");
+  EXPECT_EQ(message("[]"), path + ": line 2: expected a JSON object, got array");
+  EXPECT_EQ(message("{\"step\":1}"), path + ": line 2: `kind` is missing");
+  EXPECT_EQ(message("{\"kind\":\"train\",\"loss\":1}"), path + ": line 2: `step` is missing");
+  EXPECT_EQ(message("{\"kind\":\"train\",\"step\":1}"), path + ": line 2: `loss` is missing");
+  EXPECT_EQ(message("{\"kind\":\"eval\",\"step\":1,\"loss_low\":\"x\"}"),
+            path + ": line 2: `loss_low`: expected a number, got string");
+  EXPECT_EQ(message("{\"kind\":\"resume\",\"step\":1.5}"), path + ": line 2: `step`: expected a whole number, got 1.5");
+  EXPECT_EQ(message(std::string(3, '\0')), path + ": line 2: not JSON at byte 1");
+}
+
+TEST(Metrics, AFullDiskStopsNothingAndIsCounted) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("m");
+  MetricsWriter writer({.path = path});
+  {
+    const test::FileSizeLimit full(500);
+    for (std::int64_t step = 1; step <= 20; ++step) {
+      writer.write(line_of(step));
+      writer.flush(std::chrono::milliseconds(20));
+    }
+  }
+  writer.write(line_of(21));
+  writer.close();
+  const Metrics metrics = read_metrics(path);
+  EXPECT_FALSE(metrics.torn);
+  EXPECT_EQ(metrics.train.size() + writer.dropped(), 21U);
+  EXPECT_GT(metrics.train.size(), 2U);
+  EXPECT_EQ(metrics.dropped, writer.dropped());
+}
+
+// A run that is killed leaves at most a torn last line.
+TEST(Metrics, AKilledWriterLeavesWholeLines) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("m");
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    MetricsWriter writer({.path = path});
+    for (std::int64_t step = 1;; ++step) {
+      writer.write(line_of(step));
+      ::usleep(50);  // the writing thread must have its turn
+    }
+  }
+  while (content_of(path).size() < 20000) ::usleep(1000);
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  const Metrics metrics = read_metrics(path);
+  ASSERT_GT(metrics.train.size(), 50U);
+  EXPECT_EQ(metrics.train.front().step, 1);
+}
+
+}  // namespace
+}  // namespace gnmr::run

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/run/supervisor.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "gnmr/core/error.h"
+#include "gnmr/io/journal_reader.h"
+#include "gnmr/run/random_units.h"
+#include "io/file_size_limit.h"
+#include "io/temporary_folder.h"
+
+namespace gnmr::run {
+namespace {
+
+using io::JournalModeKind;
+using Indices = std::vector<UnitIndex>;
+
+constexpr std::size_t kUnits = 6;
+
+std::vector<Unit> units(const Indices& forced = {}) {
+  std::vector<Unit> all;
+  for (UnitIndex unit = 0; unit < kUnits; ++unit) {
+    const bool is_forced = std::find(forced.begin(), forced.end(), unit) != forced.end();
+    all.push_back({.name = "unit" + std::to_string(unit), .forced = is_forced});
+  }
+  return all;
+}
+
+Options quick_options(int lag = 0) {
+  Options options;
+  options.warmup_samples = 3;
+  options.lock_steps = 4;
+  options.max_o = 3;
+  options.common_share = 1;
+  options.lag = lag;
+  return options;
+}
+
+/// Norms with spikes in some units in some steps, the same in every run.
+std::vector<double> norms(std::int64_t step) {
+  std::vector<double> values(kUnits, 1.0);
+  for (std::size_t unit = 0; unit < kUnits; ++unit) {
+    if (step > 5 && (step * 7 + static_cast<std::int64_t>(unit) * 5) % 13 == 0) values[unit] = 40;
+  }
+  return values;
+}
+
+/// What ran high in a step and what was decided after it.
+struct Step {
+  Indices high;
+  std::int64_t recovered;
+  Indices decided;
+  bool operator==(const Step&) const = default;
+};
+
+Step take(Supervisor& supervisor, std::int64_t step) {
+  const auto high = supervisor.high(step);
+  Step taken{{high.begin(), high.end()}, supervisor.recovered_count(), {}};
+  const std::vector<double> values = norms(step);
+  const Decision& decision = supervisor.observe({.step = step, .norms = values}, {.loss = 1.0});
+  taken.decided.assign(decision.recovered.begin(), decision.recovered.end());
+  return taken;
+}
+
+std::vector<Step> take_all(Supervisor& supervisor, std::int64_t first, std::int64_t last) {
+  std::vector<Step> steps;
+  for (std::int64_t step = first; step <= last; ++step) steps.push_back(take(supervisor, step));
+  return steps;
+}
+
+TEST(Supervisor, ADecisionHoldsFromTheNextStepOnWithLagOneLater) {
+  for (const int lag : {0, 1}) {
+    Supervisor supervisor(units(), {.options = quick_options(lag)}, {});
+    const std::vector<Step> steps = take_all(supervisor, 1, 40);
+    std::size_t used = 0;
+    for (std::size_t step = 0; step < steps.size(); ++step) {
+      const auto back = static_cast<std::size_t>(lag) + 1;
+      EXPECT_EQ(steps[step].high, step >= back ? steps[step - back].decided : Indices{}) << "step " << step + 1;
+      EXPECT_EQ(steps[step].recovered, static_cast<std::int64_t>(steps[step].high.size()));
+      used += steps[step].high.size();
+    }
+    EXPECT_GT(used, 20u);
+    // The decisions are those of a controller on its own.
+    Controller alone(units(), quick_options(lag));
+    for (std::int64_t step = 1; step <= 40; ++step) {
+      const std::vector<double> values = norms(step);
+      const Decision& decision = alone.step({.step = step, .norms = values});
+      EXPECT_TRUE(std::equal(decision.recovered.begin(), decision.recovered.end(),
+                             steps[static_cast<std::size_t>(step - 1)].decided.begin(),
+                             steps[static_cast<std::size_t>(step - 1)].decided.end()));
+    }
+  }
+}
+
+TEST(Supervisor, WatchingDecidesAndSwitchesNothing) {
+  Supervisor armed(units(), {.options = quick_options()}, {});
+  Supervisor watching(units(), {.options = quick_options(), .switches = false}, {});
+  Supervisor late(units(), {.options = quick_options(), .watch_steps = 20}, {});
+  EXPECT_EQ(watching.mode(), JournalModeKind::watch);
+  for (std::int64_t step = 1; step <= 40; ++step) {
+    const Step expected = take(armed, step);
+    const Step watched = take(watching, step);
+    const Step later = take(late, step);
+    EXPECT_EQ(watched.decided, expected.decided);
+    EXPECT_TRUE(watched.high.empty());
+    EXPECT_EQ(watched.recovered, 0);
+    EXPECT_EQ(later.high, step <= 20 ? Indices{} : expected.high) << step;
+  }
+}
+
+TEST(Supervisor, RulesForceUnitsAndTheLastOneWins) {
+  const std::vector<SwitchRule> rules = parse_switch_rules({"unit[01]=high@3:6", "unit1=low@5:", "unit5=high"});
+  Supervisor supervisor(units({0, 1, 5}), {.options = quick_options(), .rules = rules}, {});
+  std::size_t recovered = 0;
+  for (std::int64_t step = 1; step <= 40; ++step) {
+    const Step taken = take(supervisor, step);
+    const auto is_high = [&](UnitIndex unit) {
+      return std::find(taken.high.begin(), taken.high.end(), unit) != taken.high.end();
+    };
+    EXPECT_EQ(is_high(0), step >= 3 && step <= 6) << step;
+    EXPECT_EQ(is_high(1), step >= 3 && step <= 4) << step;
+    EXPECT_TRUE(is_high(5));
+    const auto forced = static_cast<std::int64_t>(is_high(0)) + static_cast<std::int64_t>(is_high(1)) + 1;
+    EXPECT_EQ(taken.recovered, static_cast<std::int64_t>(taken.high.size()) - forced);
+    EXPECT_TRUE(std::is_sorted(taken.high.begin(), taken.high.end()));
+    recovered += static_cast<std::size_t>(taken.recovered);
+  }
+  EXPECT_GT(recovered, 5u) << "the others are still the controller's";
+}
+
+TEST(Supervisor, RandomUnitsTakeTheControllersPlace) {
+  const SupervisorSettings settings{.options = quick_options(), .random_share = 0.4, .seed = 9};
+  Supervisor supervisor(units({2}), settings, {});
+  std::size_t used = 0;
+  for (std::int64_t step = 1; step <= 80; ++step) {
+    // They are chosen among those that nobody forces.
+    Indices expected;
+    for (const UnitIndex place :
+         units_in_recovery({.units = kUnits - 1, .share = 0.4, .lock_steps = 4, .seed = 9}, step)) {
+      expected.push_back(place < 2 ? place : place + 1);
+    }
+    EXPECT_EQ(take(supervisor, step).high, expected);
+    used += expected.size();
+  }
+  EXPECT_GT(used, 60u);
+}
+
+TEST(Supervisor, TheKillSwitchIsImmediateAndWrittenOnce) {
+  const test::TemporaryFolder folder;
+  Supervisor supervisor(units(), {.options = quick_options()}, {.journal = folder.file("journal")});
+  take_all(supervisor, 1, 30);
+  supervisor.set_mode(JournalModeKind::high, "a test");
+  supervisor.set_mode(JournalModeKind::high, "again");
+  EXPECT_EQ(take(supervisor, 31).high, (Indices{0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(supervisor.recovered_count(), 0) << "that is no recovery";
+  supervisor.set_mode(JournalModeKind::watch, "a test");
+  EXPECT_TRUE(take(supervisor, 32).high.empty());
+  supervisor.set_mode(JournalModeKind::armed, "a test");
+  Supervisor calm(units(), {.options = quick_options()}, {});
+  take_all(calm, 1, 32);
+  EXPECT_EQ(take_all(supervisor, 33, 50), take_all(calm, 33, 50)) << "decisions went on meanwhile";
+  supervisor.note("a remark");
+  EXPECT_TRUE(supervisor.flush());
+  EXPECT_EQ(io::read_journal(folder.file("journal")).notes.size(), 1u) << "flushed";
+  EXPECT_TRUE(supervisor.close());
+  const io::Journal journal = io::read_journal(folder.file("journal"));
+  ASSERT_EQ(journal.modes.size(), 3u);
+  EXPECT_EQ(journal.modes[0].why, "a test");
+  EXPECT_EQ(journal.steps.size(), 50u);
+  EXPECT_EQ(journal.header->units.size(), kUnits);
+}
+
+TEST(Supervisor, GoesOnFromAnyStepAsIfUnbroken) {
+  for (const int lag : {0, 1}) {
+    const SupervisorSettings settings{.options = quick_options(lag)};
+    Supervisor unbroken(units(), settings, {});
+    std::vector<std::string> saved{unbroken.save()};
+    std::vector<Step> steps;
+    for (std::int64_t step = 1; step <= 40; ++step) {
+      steps.push_back(take(unbroken, step));
+      saved.push_back(unbroken.save());
+    }
+    for (std::size_t done = 0; done < 40; ++done) {
+      Supervisor resumed(units(), settings, {});
+      const RestoreReport report = resumed.restore(saved[done]);
+      EXPECT_TRUE(report.released_units.empty());
+      const std::vector<Step> rest = take_all(resumed, static_cast<std::int64_t>(done) + 1, 40);
+      EXPECT_TRUE(std::equal(rest.begin(), rest.end(), steps.begin() + static_cast<std::ptrdiff_t>(done)))
+          << "lag " << lag << " after " << done;
+      EXPECT_EQ(resumed.save(), saved.back());
+    }
+  }
+}
+
+TEST(Supervisor, ASmallerBudgetReleasesWhatNoLongerFits) {
+  Supervisor before(units(), {.options = quick_options()}, {});
+  std::int64_t step = 0;
+  Step last;
+  do last = take(before, ++step);
+  while (last.decided.size() < 2);
+  Options tight = quick_options();
+  tight.max_o = 1;
+  Supervisor after(units(), {.options = tight}, {});
+  EXPECT_EQ(after.restore(before.save()).released_units.size(), last.decided.size() - 1);
+  EXPECT_EQ(after.high(step + 1).size(), 1u);
+  EXPECT_THROW(after.restore("nonsense"), Error);
+}
+
+TEST(Supervisor, AFullDiskIsCountedAndNothingThrows) {
+  const test::TemporaryFolder folder;
+  const SupervisorFiles files{.journal = folder.file("journal"), .signals = folder.file("signals")};
+  Supervisor supervisor(units(), {.options = quick_options()}, files);
+  supervisor.flush();
+  std::vector<Step> steps;
+  {
+    const test::FileSizeLimit limit(2000);
+    steps = take_all(supervisor, 1, 200);
+    supervisor.flush();
+  }
+  Supervisor calm(units(), {.options = quick_options()}, {});
+  EXPECT_EQ(steps, take_all(calm, 1, 200));
+  EXPECT_GT(supervisor.dropped(), 100u);
+  supervisor.close();
+  const io::Journal journal = io::read_journal(folder.file("journal"));
+  EXPECT_LT(journal.steps.size(), 100u);
+  EXPECT_FALSE(journal.steps.empty());
+}
+
+TEST(Supervisor, SignalsAreWrittenEverySoManySteps) {
+  const test::TemporaryFolder folder;
+  Supervisor supervisor(units(), {.options = quick_options()}, {.signals = folder.file("signals"), .signals_every = 5});
+  take_all(supervisor, 1, 23);
+  EXPECT_TRUE(supervisor.close());
+  io::SignalsReader reader(folder.file("signals"));
+  io::SignalsRow row;
+  std::vector<std::int64_t> steps;
+  while (reader.next(row)) steps.push_back(row.step);
+  EXPECT_EQ(steps, (std::vector<std::int64_t>{5, 10, 15, 20}));
+  Supervisor none(units(), {.options = quick_options()}, {.signals = folder.file("none"), .signals_every = 0});
+  take_all(none, 1, 3);
+  EXPECT_FALSE(std::filesystem::exists(folder.file("none")));
+}
+
+}  // namespace
+}  // namespace gnmr::run

@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/torch/units.h"
+
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "gnmr/core/error.h"
+#include "gnmr/torch/squared_norm.h"
+#include "io/temporary_folder.h"
+#include "torch/small_model.h"
+
+namespace gnmr::nn {
+namespace {
+
+using test::error_of;
+using testing::builtin;
+using testing::names_of;
+using testing::norms_of;
+using testing::same_bits;
+using testing::SmallModel;
+using Names = std::vector<std::string>;
+
+double length(const at::Tensor& tensor) { return tensor.to(at::kDouble).norm().item<double>(); }
+
+TEST(Units, AreFoundInForwardOrderWithCostsAndGroups) {
+  SmallModel model;
+  const RecoverableUnits units(model, builtin("fp8-delayed"), {});
+  EXPECT_EQ(names_of(units), (Names{"stem", "layers.0.up", "layers.0.down", "layers.1.up", "layers.1.down"}));
+  EXPECT_EQ(units.layer_names(), names_of(units));
+  EXPECT_EQ(units.units()[0].cost, 3 * 6 * 8);
+  EXPECT_EQ(units.units()[1].cost, 3 * 8 * 12);
+  EXPECT_EQ(units.units()[0].group, "");
+  EXPECT_EQ(units.units()[2].group, "layers.0");
+  EXPECT_EQ(units.units()[3].group, "layers.1");
+  const double share = 100.0 * (48 + 4 * 96) / (48 + 4 * 96 + 80);
+  char text[128];
+  std::snprintf(text, sizeof text, "5 units: 5 of 6 linear layers, %.1f%% of their multiply-adds; left out: head",
+                share);
+  EXPECT_EQ(units.coverage().text(), text);
+}
+
+TEST(Units, GlobsChooseThem) {
+  SmallModel model;
+  const RecoverableUnits some(model, builtin("fp8-delayed"),
+                              {.allow = {"layers.*", "head"}, .deny = {"*.1.down"}, .forced = {"*.up"}});
+  EXPECT_EQ(names_of(some), (Names{"layers.0.up", "layers.0.down", "layers.1.up", "head"}));
+  EXPECT_TRUE(some.units()[0].forced);
+  EXPECT_FALSE(some.units()[1].forced);
+  EXPECT_TRUE(some.units()[2].forced);
+  EXPECT_EQ(some.coverage().left_out, (Names{"stem", "layers.1.down"}));
+  EXPECT_EQ(some.coverage().all_layers, 6u);
+  EXPECT_EQ(model.stem->paths().recipe, nullptr) << "what is left out has no low path";
+  SmallModel none;
+  EXPECT_TRUE(RecoverableUnits(none, builtin("fp8-delayed"), {.allow = {"nothing"}}).units().empty());
+}
+
+TEST(Units, AreProductsOrBlocks) {
+  SmallModel model;
+  const RecoverableUnits products(model, builtin("fp8-delayed"),
+                                  {.granularity = Granularity::product, .allow = {"stem", "*.0.down"}});
+  EXPECT_EQ(names_of(products),
+            (Names{"stem.forward", "stem.input_gradient", "stem.weight_gradient", "layers.0.down.forward",
+                   "layers.0.down.input_gradient", "layers.0.down.weight_gradient"}));
+  EXPECT_EQ(products.units()[3].cost, 96);
+  EXPECT_EQ(products.units()[3].group, "layers.0");
+  SmallModel other;
+  const RecoverableUnits blocks(other, builtin("fp8-delayed"), {.granularity = Granularity::block});
+  EXPECT_EQ(names_of(blocks), (Names{"stem", "layers.0", "layers.1"}));
+  EXPECT_EQ(blocks.units()[1].cost, 2 * 3 * 96);
+  EXPECT_EQ(blocks.coverage().layers, 5u);
+  SmallModel third;
+  const RecoverableUnits saved(third, builtin("fp8-delayed"), {.allow = {"layers.0.*"}, .save_in_8_bits = true});
+  EXPECT_EQ(names_of(saved), (Names{"layers.0.up", "layers.0.up.saved", "layers.0.down", "layers.0.down.saved"}));
+}
+
+TEST(Units, SwitchesMoveOnlyBetweenSteps) {
+  SmallModel model;
+  RecoverableUnits units(model, builtin("int4-act"), {});
+  units.begin_step(1);
+  const at::Tensor all_low = model.run(9);
+  const LinearPaths& up = model.blocks[0]->up->paths();
+  EXPECT_EQ(up.low, (std::array<bool, 3>{true, true, true}));
+  const std::vector<UnitIndex> high{1};
+  units.request(high);
+  EXPECT_TRUE(up.low[0]) << "a request waits for the step's beginning";
+  EXPECT_FALSE(units.is_high(1));
+  EXPECT_EQ(units.high_count(), 0u);
+  EXPECT_TRUE(same_bits(model.run(9), all_low));
+  units.end_step();
+  EXPECT_TRUE(up.low[0]);
+  units.begin_step(2);
+  EXPECT_EQ(up.low, (std::array<bool, 3>{false, false, false}));
+  EXPECT_TRUE(model.blocks[1]->up->paths().low[0]);
+  EXPECT_TRUE(units.is_high(1));
+  EXPECT_EQ(units.high_count(), 1u);
+  EXPECT_FALSE(same_bits(model.run(9), all_low));
+  units.begin_step(3);
+  EXPECT_FALSE(up.low[0]) << "a request holds until the next one";
+  units.request({});
+  units.begin_step(4);
+  EXPECT_TRUE(same_bits(model.run(9), all_low));
+  const std::vector<UnitIndex> wrong{5};
+  EXPECT_THROW(units.request(wrong), Error);
+}
+
+TEST(Units, ARequestInTheMiddleOfAStepChangesNothingInIt) {
+  // Forward on one side, backward on the other: gradients are those of an undisturbed step.
+  SmallModel calm;
+  SmallModel disturbed;
+  for (SmallModel* const model : {&calm, &disturbed}) {
+    RecoverableUnits units(*model, builtin("int4-act"), {.granularity = Granularity::product});
+    units.begin_step(1);
+    const at::Tensor output = model->forward(testing::normal({5, 6}, 9));
+    std::vector<UnitIndex> all;
+    for (UnitIndex unit = 0; unit < units.units().size(); ++unit) all.push_back(unit);
+    if (model == &disturbed) units.request(all);
+    output.square().mean().backward();
+  }
+  for (std::size_t index = 0; index < calm.parameters().size(); ++index) {
+    EXPECT_TRUE(same_bits(calm.parameters()[index].grad(), disturbed.parameters()[index].grad())) << index;
+  }
+}
+
+TEST(Units, ProductsAndSavedInputsAreSwitchedAlone) {
+  SmallModel model;
+  RecoverableUnits units(model, builtin("fp8-delayed"),
+                         {.granularity = Granularity::product, .allow = {"stem"}, .save_in_8_bits = true});
+  ASSERT_EQ(names_of(units).back(), "stem.saved");
+  for (UnitIndex unit = 0; unit < 4; ++unit) {
+    units.request(std::vector<UnitIndex>{unit});
+    units.begin_step(unit);
+    std::array<bool, 3> expected{true, true, true};
+    if (unit < 3) expected[unit] = false;
+    EXPECT_EQ(model.stem->paths().low, expected);
+    EXPECT_EQ(model.stem->paths().save_low, unit != 3);
+  }
+  SmallModel other;
+  RecoverableUnits blocks(other, builtin("fp8-delayed"), {.granularity = Granularity::block, .save_in_8_bits = true});
+  blocks.request(std::vector<UnitIndex>{2});
+  blocks.begin_step(1);
+  EXPECT_FALSE(other.blocks[1]->up->paths().low[1]);
+  EXPECT_FALSE(other.blocks[1]->down->paths().save_low);
+  EXPECT_TRUE(other.blocks[0]->down->paths().save_low);
+  // Without a recipe everything is high, but inputs may still wait in 8 bits.
+  SmallModel third;
+  RecoverableUnits high(third, nullptr, {.save_in_8_bits = true});
+  high.begin_step(1);
+  EXPECT_FALSE(third.stem->paths().low[0]);
+  EXPECT_TRUE(third.stem->paths().save_low);
+}
+
+TEST(Units, NormsOfLayersAndBlocksAreThoseOfTheirParameters) {
+  for (const bool with_recipe : {false, true}) {
+    SmallModel model;
+    RecoverableUnits layers(model, with_recipe ? builtin("fp8-delayed") : nullptr, {});
+    layers.begin_step(1);
+    model.run(1);
+    model.run(2);
+    const auto norms = norms_of(layers);
+    const auto& block = *model.blocks[1];
+    const double up = std::hypot(length(block.up->weight.grad()), length(block.up->bias.grad()));
+    EXPECT_NEAR(norms.values[0], length(model.stem->weight.grad()), 1e-12);
+    EXPECT_NEAR(norms.values[3], up, 1e-12 * up);
+    EXPECT_EQ(norms.sampled, (std::vector<std::uint8_t>{1, 1, 1, 1, 1}));
+    RecoverableUnits blocks(model, nullptr, {.granularity = Granularity::block});
+    EXPECT_NEAR(norms_of(blocks).values[2], std::hypot(up, length(block.down->weight.grad())), 1e-12 * up);
+    // No gradient is no sample; one that is there and 0 is a sample.
+    model.stem->weight.mutable_grad().reset();
+    block.up->weight.mutable_grad().zero_();
+    block.up->bias.mutable_grad().zero_();
+    const auto without = norms_of(layers);
+    EXPECT_EQ(without.sampled[0], 0);
+    EXPECT_EQ(without.sampled[3], 1);
+    EXPECT_EQ(without.values[3], 0);
+    EXPECT_THROW(layers.norms({}, {}, {}), Error);
+  }
+}
+
+TEST(Units, NormsOfProductsAreThoseOfTheirGradients) {
+  SmallModel model;
+  RecoverableUnits units(model, builtin("fp8-rowwise"), {.granularity = Granularity::product, .allow = {"layers.1.*"}});
+  units.begin_step(1);
+  double weight_squares = 0;
+  double output_squares = 0;
+  for (std::uint64_t micro_batch = 0; micro_batch < 2; ++micro_batch) {
+    units.begin_micro_batch(static_cast<std::int64_t>(micro_batch));
+    at::Tensor hidden = model.stem->forward(testing::normal({5, 6}, micro_batch));
+    hidden = model.blocks[0]->forward(hidden);
+    const at::Tensor inside = model.blocks[1]->up->forward(hidden).relu();
+    const at::Tensor made = model.blocks[1]->down->forward(inside);
+    const at::Tensor loss = model.head->forward(hidden + made).square().mean();
+    const auto found = torch::autograd::grad({loss}, {made, model.blocks[1]->down->weight});
+    output_squares += squared_norm(found[0]);
+    weight_squares += squared_norm(found[1]);
+  }
+  const auto norms = norms_of(units);
+  ASSERT_EQ(names_of(units)[3], "layers.1.down.forward");
+  EXPECT_NEAR(norms.values[3], std::sqrt(output_squares), 1e-9 * norms.values[3]);
+  EXPECT_NEAR(norms.values[5], std::sqrt(weight_squares), 1e-9 * norms.values[5]);
+  EXPECT_EQ(norms.sampled[3], 1);
+}
+
+TEST(Units, FrozenLayersAreJudgedByTheirOutputsGradient) {
+  SmallModel model;
+  auto& block = *model.blocks[0];
+  for (at::Tensor* const weight : {&block.up->weight, &block.up->bias, &block.down->weight, &model.stem->weight}) {
+    weight->set_requires_grad(false);
+  }
+  RecoverableUnits layers(model, builtin("fp8-delayed"), {});
+  layers.begin_step(1);
+  const at::Tensor input = testing::normal({5, 6}, 1);
+  at::Tensor made;
+  const at::Tensor hidden = model.stem->forward(input).detach().requires_grad_();
+  made = block.down->forward(block.up->forward(hidden).relu());
+  made.retain_grad();
+  model.head->forward(model.blocks[1]->forward(hidden + made)).square().mean().backward();
+  const auto norms = norms_of(layers);
+  EXPECT_NEAR(norms.values[2], length(made.grad()), 1e-9 * norms.values[2]);
+  EXPECT_EQ(norms.sampled[2], 1);
+  EXPECT_EQ(norms.sampled[0], 0) << "the stem's output needs no gradient: there is no sample";
+  EXPECT_EQ(norms.sampled[3], 1);
+  // A layer with a bias to train is judged by that; a block by whatever it can train.
+  SmallModel partly;
+  partly.blocks[0]->up->weight.set_requires_grad(false);
+  RecoverableUnits partly_layers(partly, nullptr, {});
+  partly_layers.begin_step(1);
+  partly.run(1);
+  EXPECT_NEAR(norms_of(partly_layers).values[1], length(partly.blocks[0]->up->bias.grad()), 1e-12);
+  SmallModel third;
+  third.blocks[0]->up->weight.set_requires_grad(false);
+  third.blocks[0]->up->bias.set_requires_grad(false);
+  RecoverableUnits blocks(third, nullptr, {.granularity = Granularity::block});
+  blocks.begin_step(1);
+  third.run(1);
+  EXPECT_NEAR(norms_of(blocks).values[1], length(third.blocks[0]->down->weight.grad()), 1e-12);
+}
+
+TEST(Units, WhatLowPathsRememberCanBeSavedAndRestored) {
+  SmallModel model;
+  RecoverableUnits units(model, builtin("fp8-delayed"), {.allow = {"layers.*"}});
+  for (std::int64_t step = 1; step <= 3; ++step) {
+    units.begin_step(step);
+    model.run(static_cast<std::uint64_t>(step), 1.5 * static_cast<double>(step));
+    units.end_step();
+  }
+  auto memory = units.memory();
+  EXPECT_EQ(memory.size(), 4u * 6 * 3);
+  EXPECT_EQ(memory[0].first, "layers.0.up.forward.input.amax_history");
+  EXPECT_EQ(memory[0].second.numel(), 3);
+  SmallModel copy;
+  RecoverableUnits restored(copy, builtin("fp8-delayed"), {.allow = {"layers.*"}});
+  restored.restore_memory(memory);
+  const auto again = restored.memory();
+  ASSERT_EQ(again.size(), memory.size());
+  for (std::size_t index = 0; index < memory.size(); ++index) {
+    EXPECT_EQ(again[index].first, memory[index].first);
+    EXPECT_TRUE(at::equal(again[index].second, memory[index].second));
+  }
+  units.begin_step(4);
+  restored.begin_step(4);
+  EXPECT_TRUE(same_bits(model.run(7), copy.run(7)));
+
+  const auto refused = [&](auto change) {
+    auto wrong = memory;
+    change(wrong);
+    const auto before = restored.memory();
+    const std::string message = error_of<Error>([&] { restored.restore_memory(wrong); });
+    EXPECT_TRUE(at::equal(before[0].second, restored.memory()[0].second)) << "nothing changed";
+    return message;
+  };
+  const std::string slot = "layers.0.up.forward.input";
+  EXPECT_EQ(refused([](auto& list) { list.erase(list.begin() + 1); }),
+            "low path's memory: " + slot + ".scale is missing");
+  EXPECT_NE(refused([](auto& list) { list[0].second = at::zeros({17}); }).find("wrong type or shape"),
+            std::string::npos);
+  EXPECT_NE(refused([](auto& list) { list[1].second = at::ones({1}, at::kDouble); }).find(slot + ".scale"),
+            std::string::npos);
+  EXPECT_NE(refused([](auto& list) { list[1].second = at::zeros({1}); }).find(slot), std::string::npos);
+  EXPECT_NE(refused([](auto& list) { list[1].second = at::full({1}, INFINITY); }).find(slot), std::string::npos);
+  EXPECT_NE(refused([](auto& list) { list[0].second = at::full({2}, NAN); }).find(slot), std::string::npos);
+  EXPECT_NE(refused([](auto& list) { list[2].second = at::full({1}, -1, at::kLong); }).find(slot), std::string::npos);
+  EXPECT_NE(refused([](auto& list) { list.emplace_back("extra", at::zeros({1})); }).find("extra"), std::string::npos);
+  SmallModel tensorwise;
+  RecoverableUnits forgetful(tensorwise, builtin("fp8-tensorwise"), {});
+  EXPECT_TRUE(forgetful.memory().empty());
+  EXPECT_THROW(forgetful.restore_memory(memory), Error);
+}
+
+TEST(Units, LargestMagnitudesCanComeFromOtherProcesses) {
+  SmallModel model;
+  RecoverableUnits units(model, builtin("fp8-delayed"), {.allow = {"stem", "layers.0.up"}});
+  units.begin_step(1);
+  model.run(1);
+  std::vector<float> amaxes = units.step_amaxes();
+  ASSERT_EQ(amaxes.size(), 6u);
+  EXPECT_FLOAT_EQ(amaxes[0], testing::normal({5, 6}, 1).abs().max().item<float>());
+  EXPECT_FLOAT_EQ(amaxes[1], model.stem->weight.abs().max().item<float>());
+  amaxes[0] = 100;
+  units.set_step_amaxes(amaxes);
+  units.end_step();
+  EXPECT_EQ(model.stem->paths().delayed[0][0].amax_history, (std::vector<float>{100}));
+  EXPECT_THROW(units.set_step_amaxes(std::vector<float>(5)), Error);
+}
+
+TEST(Units, EvaluationRemembersNothingAndPutsEverythingBack) {
+  SmallModel model;
+  RecoverableUnits units(model, builtin("int4-act"), {.save_in_8_bits = true});
+  const std::vector<UnitIndex> high{0, 3};
+  units.request(high);
+  const std::vector<LayerFault> faults{{"layers.0.down", Fault::saturate}};
+  units.begin_step(1, faults);
+  const at::Tensor before = model.run(5);
+  const auto squares = units.product_squares();
+  {
+    const c10::AutoGradMode no_gradients(false);
+    const EvaluationPaths evaluation(units, /*all_high=*/true);
+    SmallModel plain;
+    const at::Tensor input = testing::normal({5, 6}, 5);
+    EXPECT_LT(testing::relative_difference(model.forward(input), plain.forward(input)), 1e-6);
+    model.forward(testing::normal({5, 6}, 6) * 1000);
+  }
+  {
+    const c10::AutoGradMode no_gradients(false);
+    const EvaluationPaths evaluation(units, /*all_high=*/false);
+    EXPECT_TRUE(model.stem->paths().low[0]);
+    EXPECT_EQ(model.blocks[0]->down->paths().fault, Fault::none);
+    model.forward(testing::normal({5, 6}, 6) * 1000);
+  }
+  EXPECT_FALSE(model.stem->paths().low[0]);
+  EXPECT_EQ(model.blocks[0]->down->paths().fault, Fault::saturate);
+  EXPECT_TRUE(model.blocks[0]->down->paths().save_low);
+  EXPECT_EQ(units.product_squares(), squares);
+  EXPECT_TRUE(same_bits(model.run(5), before));
+  // With delayed scaling: what an evaluation sees is not remembered.
+  SmallModel delayed;
+  RecoverableUnits watched(delayed, builtin("fp8-delayed"), {});
+  watched.begin_step(1);
+  delayed.run(1);
+  const auto amaxes = watched.step_amaxes();
+  {
+    const EvaluationPaths evaluation(watched, false);
+    delayed.run(1, 50);
+  }
+  EXPECT_EQ(watched.step_amaxes(), amaxes);
+}
+
+}  // namespace
+}  // namespace gnmr::nn

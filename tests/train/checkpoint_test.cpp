@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/train/checkpoint.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+
+#include "gnmr/core/error.h"
+#include "io/file_size_limit.h"
+#include "io/temporary_folder.h"
+
+namespace gnmr::train {
+namespace {
+
+using gnmr::test::content_of;
+using gnmr::test::error_of;
+using gnmr::test::put_file;
+using gnmr::test::TemporaryFolder;
+
+CheckpointParts parts_of(std::int64_t step, std::int64_t size = 10) {
+  CheckpointParts parts;
+  parts.info = {.step = step, .program = "gnmr 1", .data = "9 bytes 0123", .extra = {{"tokens", "12"}, {"a\"b", ""}}};
+  parts.info.settings.seed = 7;
+  parts.optimizer = {{"w.exp_avg", at::full({size}, static_cast<double>(step))}, {"w.step", at::full({}, 3.0)}};
+  parts.low_path = {{"w.forward.history", at::arange(4)}};
+  parts.controller = std::string("state\0bytes", 11);
+  parts.write_model = [step, size](const std::string& folder) {
+    models::write_safetensors(folder + "/model.safetensors", {{"w", at::full({size}, static_cast<double>(step))}},
+                              models::pytorch_metadata());
+    put_file(folder + "/config.json", "{}");
+  };
+  return parts;
+}
+
+class Checkpoints : public ::testing::Test {
+ protected:
+  // Damages a file of a checkpoint and returns what loading it says.
+  std::string load_error(std::int64_t step) const {
+    return error_of<Error>([&] { store_.load(step); });
+  }
+
+  std::vector<std::string> names() const {
+    std::vector<std::string> all;
+    for (const auto& entry : std::filesystem::directory_iterator(path_))
+      all.push_back(entry.path().filename().string());
+    std::sort(all.begin(), all.end());
+    return all;
+  }
+
+  TemporaryFolder folder_;
+  std::string path_ = folder_.file("run/checkpoints");
+  CheckpointStore store_{path_, 2};
+};
+
+TEST_F(Checkpoints, ReadBackAsSaved) {
+  EXPECT_EQ(store_.find_latest(), 0);
+  EXPECT_TRUE(store_.steps().empty());
+  ASSERT_EQ(store_.save(parts_of(50)), "");
+  EXPECT_EQ(store_.find_latest(), 50);
+  EXPECT_EQ(store_.folder_of(50), path_ + "/step-00000050");
+  const LoadedCheckpoint loaded = store_.load(50);
+  EXPECT_EQ(loaded.folder, path_ + "/step-00000050");
+  EXPECT_EQ(loaded.info.step, 50);
+  EXPECT_EQ(loaded.info.settings, parts_of(50).info.settings);
+  EXPECT_EQ(loaded.info.program, "gnmr 1");
+  EXPECT_EQ(loaded.info.data, "9 bytes 0123");
+  EXPECT_EQ(loaded.info.extra, parts_of(50).info.extra);
+  EXPECT_FALSE(loaded.torch_version.empty());
+  EXPECT_EQ(loaded.controller, std::string("state\0bytes", 11));
+  ASSERT_EQ(loaded.optimizer.size(), 2U);
+  for (const auto& [name, tensor] : loaded.optimizer) {
+    const bool is_step = name == "w.step";
+    EXPECT_TRUE(at::equal(tensor, parts_of(50).optimizer[is_step ? 1 : 0].second));
+  }
+  ASSERT_EQ(loaded.low_path.size(), 1U);
+  EXPECT_TRUE(at::equal(loaded.low_path[0].second, at::arange(4)));
+  EXPECT_EQ(content_of(loaded.folder + "/config.json"), "{}");
+}
+
+TEST_F(Checkpoints, PartsThatAreNotThereHaveNoFile) {
+  CheckpointParts parts = parts_of(1);
+  parts.low_path.clear();
+  parts.controller.clear();
+  ASSERT_EQ(store_.save(parts), "");
+  EXPECT_FALSE(std::filesystem::exists(store_.folder_of(1) + "/controller.gnmr"));
+  EXPECT_FALSE(std::filesystem::exists(store_.folder_of(1) + "/low_path.safetensors"));
+  EXPECT_TRUE(store_.load(1).controller.empty());
+}
+
+TEST_F(Checkpoints, OldOnesGo) {
+  for (const std::int64_t step : {10, 20, 30, 40}) ASSERT_EQ(store_.save(parts_of(step)), "");
+  EXPECT_EQ(names(), (std::vector<std::string>{"step-00000030", "step-00000040"}));
+  const CheckpointStore all(path_, 0);
+  for (const std::int64_t step : {50, 60}) ASSERT_EQ(all.save(parts_of(step)), "");
+  EXPECT_EQ(all.steps(), (std::vector<std::int64_t>{30, 40, 50, 60}));
+  const CheckpointStore one(path_, 1);
+  ASSERT_EQ(one.save(parts_of(123456789)), "");
+  EXPECT_EQ(one.steps(), std::vector<std::int64_t>{123456789});
+  EXPECT_THROW(CheckpointStore(path_, -1), Error);
+}
+
+TEST_F(Checkpoints, ARunThatWentBackSupersedesLaterOnes) {
+  for (const std::int64_t step : {10, 20}) ASSERT_EQ(store_.save(parts_of(step)), "");
+  ASSERT_EQ(store_.save(parts_of(15)), "");
+  EXPECT_EQ(names(), (std::vector<std::string>{"step-00000010", "step-00000015"}));
+  // The same step again takes the place of the old one.
+  CheckpointParts again = parts_of(15);
+  again.info.program = "gnmr 2";
+  ASSERT_EQ(store_.save(again), "");
+  EXPECT_EQ(store_.load(15).info.program, "gnmr 2");
+  EXPECT_EQ(names(), (std::vector<std::string>{"step-00000010", "step-00000015"}));
+}
+
+TEST_F(Checkpoints, LeftoversGoAndOtherFilesStay) {
+  ASSERT_EQ(store_.save(parts_of(10)), "");
+  std::filesystem::create_directories(path_ + "/.unfinished-1-20");
+  put_file(path_ + "/.unfinished-1-20/model.safetensors", "x");
+  std::filesystem::create_directories(path_ + "/step-notes");
+  put_file(path_ + "/step-00000099", "a file");
+  EXPECT_EQ(store_.steps(), std::vector<std::int64_t>{10});
+  store_.remove_leftovers();
+  EXPECT_EQ(names(), (std::vector<std::string>{"step-00000010", "step-00000099", "step-notes"}));
+  CheckpointStore(folder_.file("nowhere"), 1).remove_leftovers();
+}
+
+TEST_F(Checkpoints, DamageIsNamedWithWhatToDo) {
+  ASSERT_EQ(store_.save(parts_of(10)), "");
+  EXPECT_EQ(load_error(11), path_ +
+                                "/step-00000011: this checkpoint cannot be used: there is no such folder; remove "
+                                "this folder to go on from step 10 (" +
+                                path_ + "/step-00000010)");
+  ASSERT_EQ(store_.save(parts_of(20)), "");
+  const std::string folder = store_.folder_of(20);
+  for (const char* name : {"model.safetensors", "optimizer.safetensors", "low_path.safetensors", "controller.gnmr",
+                           "trainer.json", "config.json"}) {
+    const std::string file = folder + "/" + name;
+    const std::string good = content_of(file);
+    ASSERT_GT(good.size(), 1U) << name;
+    for (const std::size_t length : {std::size_t{0}, good.size() / 2, good.size() - 2}) {
+      put_file(file, good.substr(0, length));
+      const std::string message = load_error(20);
+      EXPECT_TRUE(message.starts_with(folder + ": this checkpoint cannot be used: ")) << message;
+      EXPECT_NE(message.find(name), std::string::npos) << message;
+      EXPECT_NE(message.find("; remove this folder to go on from step 10 (" + path_ + "/step-00000010)"),
+                std::string::npos)
+          << message;
+    }
+    std::filesystem::remove(file);
+    EXPECT_NE(load_error(20).find(name), std::string::npos);
+    put_file(file, good);
+    EXPECT_NO_THROW(store_.load(20));
+  }
+  // Of the right size, but not what it was.
+  put_file(folder + "/optimizer.safetensors", std::string(content_of(folder + "/optimizer.safetensors").size(), 'x'));
+  EXPECT_NE(load_error(20).find("optimizer.safetensors"), std::string::npos);
+  std::filesystem::remove_all(store_.folder_of(10));
+  EXPECT_NE(load_error(20).find("there is no earlier one: begin anew with another --out"), std::string::npos);
+}
+
+TEST_F(Checkpoints, AFolderOfAnotherStepIsRefused) {
+  ASSERT_EQ(store_.save(parts_of(10)), "");
+  std::filesystem::rename(store_.folder_of(10), store_.folder_of(30));
+  EXPECT_NE(load_error(30).find("trainer.json is that of step 10"), std::string::npos);
+}
+
+TEST_F(Checkpoints, AFullDiskIsToldAndTheOldOneStays) {
+  ASSERT_EQ(store_.save(parts_of(10)), "");
+  {
+    const test::FileSizeLimit full(3000);
+    const std::string warning = store_.save(parts_of(20, 10000));
+    EXPECT_TRUE(
+        warning.starts_with(path_ + "/step-00000020: this checkpoint could not be written, earlier ones stay: "))
+        << warning;
+  }
+  EXPECT_EQ(names(), std::vector<std::string>{"step-00000010"});
+  EXPECT_NO_THROW(store_.load(10));
+  EXPECT_EQ(store_.save(parts_of(20, 10000)), "");
+}
+
+TEST_F(Checkpoints, WhateverGoesWrongIsAWarning) {
+  put_file(folder_.file("file"), "x");
+  EXPECT_NE(CheckpointStore(folder_.file("file/checkpoints"), 1).save(parts_of(1)), "");
+  CheckpointParts parts = parts_of(1);
+  parts.write_model = [](const std::string&) { throw std::runtime_error("out of luck"); };
+  EXPECT_NE(store_.save(parts).find("out of luck"), std::string::npos);
+  EXPECT_NE(store_.save(parts_of(0)), "");
+  EXPECT_TRUE(names().empty());
+}
+
+// Killed at any moment, a run leaves checkpoints that load, and at most the one that it was writing is lost.
+TEST_F(Checkpoints, AKilledWriterLeavesWholeOnes) {
+  std::int64_t newest = 0;
+  for (int round = 0; round < 8; ++round) {
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      for (std::int64_t step = newest + 1;; ++step) store_.save(parts_of(step, 2000));
+    }
+    while (store_.find_latest() < newest + 2) ::usleep(200);
+    ::usleep(static_cast<useconds_t>(round * 700));
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    store_.remove_leftovers();
+    for (const std::string& name : names()) EXPECT_TRUE(name.starts_with("step-")) << name;
+    ASSERT_GT(store_.find_latest(), newest);
+    newest = store_.find_latest();
+    for (const std::int64_t step : store_.steps()) {
+      const LoadedCheckpoint loaded = store_.load(step);
+      EXPECT_EQ(loaded.optimizer.size(), 2U);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gnmr::train
