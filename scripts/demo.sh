@@ -1,14 +1,23 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The demo: a run with known faults, replayed. Needs build/bin/gnmr (`make demo` builds it).
+# The demo: a small model trained in FP8 with injected faults, with and without recovery. Needs build/bin/gnmr
+# (`make demo` builds it). Without the training engine, a recorded run with known faults is replayed instead.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 gnmr=build/bin/gnmr
+
+if [ -e "${GNMR_ENGINE:-build/lib/libgnmr_engine.so}" ]; then
+  exec "$gnmr" lab demo "$@"
+fi
+
 run=examples/fault_run
 pace=0
 [ -t 2 ] && pace=120 # steps a second, to be watched
 
 cat <<'TEXT'
+The training engine was not built (no Python with torch was found: docs/train.md), so nothing is trained here.
+Instead a recorded run is replayed.
+
 A training run with 40 linear layers in low precision, 320 steps, 11 known faults in single layers (inputs that saturate,
 gradients that overflow, one that underflows to 0, one NaN) and two bad batches in which nothing is wrong with any layer.
 The norms come from a documented generator (examples/fault_run). At most 3 layers may be in recovery at one time.

@@ -76,27 +76,27 @@ std::vector<std::string> notes_for(const lab::SuiteRequest& request, const LabAr
                     "{} steps in one layer. faults.csv in each run says where.",
                     kinds, settings.fault_from, settings.fault_every, settings.fault_steps));
   }
-  notes.push_back(fmt::format("{} cells at a time on {} cores: step times are those of a busy machine.",
+  notes.push_back(fmt::format("{} runs at a time on {} cores: step times are those of a busy machine.",
                               jobs_of(arguments), cores()));
   return notes;
 }
 
 std::string columns_text(const lab::Summary& summary) { return table_text(summary, style_for(stdout).columns); }
 
-/// Runs one suite and prints its table; whether all cells have a result.
+/// A suite that has been run, as far as it got.
 struct SuiteRun {
   lab::Suite suite;
   lab::SuiteOutcome outcome;
   std::string report_path = {};  // empty: there is none
 };
 
+/// Runs one suite, prints its table and writes its summary and report.
 SuiteRun run_suite(const lab::SuiteRequest& request, const LabArguments& arguments) {
   SuiteRun run{with_exit_code(kUsageError, [&] { return lab::Suite::open(request); }), {}};
   if (!arguments.quiet) {
     put(stderr, fmt::format("{}\n", printable(run.suite.title())));
     for (const std::string& note : run.suite.notes()) put(stderr, printable(note) + "\n");
-    put(stderr, fmt::format("{} arms, {} seeds, folder {}\n\n", run.suite.arms().size(), run.suite.seeds().size(),
-                            printable(run.suite.folder())));
+    put(stderr, fmt::format("{} runs, folder {}\n\n", run.suite.cells().size(), printable(run.suite.folder())));
   }
   const lab::RunnerSettings settings{.program = {"/proc/self/exe", "train"},
                                      .jobs = jobs_of(arguments),
@@ -207,6 +207,8 @@ int run_demo(const DemoArguments& arguments) {
       with_exit_code(kUsageError, [&] { return request_from(arguments.common, folder, lab::demo_texts()); });
   request.title = "A small model trained in FP8, with faults INJECTED on purpose";
   request.notes = with_exit_code(kUsageError, [&] { return notes_for(request, arguments.common); });
+  request.notes.push_back(
+      "FP8 + GNMR measures its casts (--evidence) for the line below the table: its steps take longer for it.");
   request.seeds = {arguments.seed};
   request.arms = lab::demo_arms();
   const SuiteRun run = run_suite(request, arguments.common);

@@ -19,6 +19,9 @@ std::string text_at(const lab::SummaryRow& row, const std::string& key) {
   return found == row.cells.end() ? kNothing : printable(found->second.text);
 }
 
+/// Whether a byte goes on with a character of UTF-8: 10xxxxxx.
+bool goes_on(char byte) { return (static_cast<unsigned char>(byte) & 0xC0U) == 0x80U; }
+
 struct Layout {
   const lab::SummaryColumn* column;
   std::size_t width;
@@ -43,16 +46,17 @@ std::string block_text(const lab::Summary& summary, const std::vector<Layout>& c
 }  // namespace
 
 std::size_t shown_width(std::string_view text) {
-  // Bytes that go on with a character look like 10xxxxxx.
-  return static_cast<std::size_t>(std::count_if(
-      text.begin(), text.end(), [](char byte) { return (static_cast<unsigned char>(byte) & 0xC0U) != 0x80U; }));
+  return text.size() - static_cast<std::size_t>(std::count_if(text.begin(), text.end(), goes_on));
 }
 
 std::string cut_to(std::string text, std::size_t width) {
-  while (shown_width(text) > width) {
-    do {
-      text.pop_back();
-    } while (!text.empty() && (static_cast<unsigned char>(text.back()) & 0xC0U) == 0x80U);
+  std::size_t shown = 0;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    if (goes_on(text[at])) continue;
+    if (shown++ == width) {
+      text.resize(at);
+      break;
+    }
   }
   return text;
 }

@@ -24,7 +24,8 @@ struct AddFlag {
     CLI::Option* const option = command.add_option(flag, *value, std::string(spec.help));
     // Globs and rules come one a flag or several; what follows a list must begin with `--`.
     option->expected(1, CLI::detail::expected_max_vector_size);
-    named(option)->type_name(std::string(spec.value));
+    const std::string_view one = spec.value.ends_with("...") ? spec.value.substr(0, spec.value.size() - 3) : spec.value;
+    named(option)->type_name(std::string(one));
   }
   template <class Value>
   void operator()(Value* value) const {

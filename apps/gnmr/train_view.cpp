@@ -15,7 +15,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kRedrawTime{150};
 constexpr std::int64_t kPlainLines = 20;  // in a run, where nothing can move
-constexpr int kBarWidth = 20;
+constexpr std::size_t kBarWidth = 20;
 constexpr double kSmoothing = 0.9;
 
 std::string duration_text(double seconds) {
@@ -26,9 +26,10 @@ std::string duration_text(double seconds) {
 }
 
 std::string bar(std::int64_t step, std::int64_t steps) {
-  const auto full = static_cast<int>(kBarWidth * step / std::max<std::int64_t>(steps, 1));
+  const auto full =
+      kBarWidth * static_cast<std::size_t>(step) / static_cast<std::size_t>(std::max<std::int64_t>(steps, 1));
   std::string text;
-  for (int cell = 0; cell < kBarWidth; ++cell) text += cell < full ? "█" : "░";
+  for (std::size_t cell = 0; cell < kBarWidth; ++cell) text += cell < full ? "█" : "░";
   return text;
 }
 
@@ -97,7 +98,11 @@ void TrainView::draw(const run::TrainLine& line, double seconds) {
     put(style_.stream, facts + "\n");
     return;
   }
-  put(style_.stream, "\r\x1b[K" + bar(line.step, steps) + " " + facts);
+  // A line that wraps could not be taken back.
+  const std::size_t columns = style_for(style_.stream).columns;
+  const std::string drawn = facts.size() + kBarWidth + 2 <= columns ? bar(line.step, steps) + " " + facts
+                                                                    : facts.substr(0, columns > 0 ? columns - 1 : 0);
+  put(style_.stream, "\r\x1b[K" + drawn);
   drawn_ = true;
 }
 

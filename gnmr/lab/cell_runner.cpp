@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gnmr/lab/cell_runner.h"
 
-#include <signal.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -158,7 +156,7 @@ class Runner {
       const bool gives_up = settings_.stall_time.count() > 0 && now - running.last_news > settings_.stall_time;
       if (gives_up && !running.stalled) {
         running.stalled = true;
-        running.child.signal(SIGKILL);
+        running.child.kill();
       }
     }
     for (std::size_t i = 0; i < running_.size();) {
@@ -205,10 +203,10 @@ class Runner {
     if (wanted > 0 && !outcome_.stopped) {
       outcome_.stopped = true;
       stop_asked_ = now;
-      for (const Running& running : running_) running.child.signal(SIGINT);
+      for (const Running& running : running_) running.child.interrupt();
     }
     if (outcome_.stopped && (wanted > 1 || now - stop_asked_ > settings_.stop_time)) {
-      for (const Running& running : running_) running.child.signal(SIGKILL);
+      for (const Running& running : running_) running.child.kill();
     }
   }
 

@@ -86,7 +86,7 @@ ChildProcess& ChildProcess::operator=(ChildProcess&& other) noexcept {
 
 ChildProcess::~ChildProcess() {
   if (id_ < 0) return;
-  signal(SIGKILL);
+  kill();
   while (::waitpid(id_, nullptr, 0) < 0 && errno == EINTR) {
   }
 }
@@ -101,10 +101,14 @@ std::optional<ChildEnd> ChildProcess::poll() {
   return end_;
 }
 
-void ChildProcess::signal(int number) const {
+void ChildProcess::interrupt() const {
+  if (id_ >= 0) ::kill(id_, SIGINT);
+}
+
+void ChildProcess::kill() const {
   if (id_ < 0) return;
   // The group; the child alone where it has not made one yet.
-  if (::kill(-id_, number) != 0) ::kill(id_, number);
+  if (::kill(-id_, SIGKILL) != 0) ::kill(id_, SIGKILL);
 }
 
 }  // namespace gnmr::lab

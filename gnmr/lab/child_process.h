@@ -40,8 +40,11 @@ class ChildProcess {
   /// How it ended; none while it runs. Does not wait.
   std::optional<ChildEnd> poll();
 
-  /// Sends a signal to it and what it has started, if it still runs.
-  void signal(int number) const;
+  /// Asks it to stop (SIGINT), if it still runs. What it has started is its own to stop.
+  void interrupt() const;
+
+  /// Kills it and what it has started, if it still runs.
+  void kill() const;
 
   pid_t id() const { return id_; }
 

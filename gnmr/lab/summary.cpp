@@ -118,9 +118,10 @@ class RowBuilder {
     add(
         "risks_per_thousand", [](const CellResult& cell) { return cell.risks_per_thousand; }, "{:.1f}");
     add(
-        "admissions", [](const CellResult& cell) { return static_cast<double>(cell.admissions); }, "{:.1f}");
+        "admissions", [](const CellResult& cell) { return static_cast<double>(cell.admissions); }, count_form());
     add(
-        "skipped_updates", [](const CellResult& cell) { return static_cast<double>(cell.skipped_updates); }, "{:.1f}");
+        "skipped_updates", [](const CellResult& cell) { return static_cast<double>(cell.skipped_updates); },
+        count_form());
   }
 
   void add_times(const Cells& low) {
@@ -143,6 +144,9 @@ class RowBuilder {
   }
 
  private:
+  /// A count of one run is whole, a mean of several is not.
+  const char* count_form() const { return cells_.size() == 1 ? "{:.0f}" : "{:.1f}"; }
+
   void add_detection(const char* key, const std::function<double(const Detection&)>& get, const char* form) {
     std::vector<double> numbers;
     for (const CellResult& cell : cells_) {

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <vector>
 
 #include "gnmr/io/journal_reader.h"
 #include "gnmr/io/truth.h"
@@ -25,18 +26,25 @@ double severity_of(const io::JournalEvent& event) {
   return std::isnan(severity) ? std::numeric_limits<double>::infinity() : severity;
 }
 
-bool is_faulty(const std::string& truth_path, const io::JournalEvent& event) {
+/// The units that had a fault in the step of the event, or in the one before it: an admission may come so late.
+std::vector<std::string> faulty_units(const std::string& truth_path, std::int64_t step) {
   io::TruthReader truth = io::open_truth(truth_path);
-  const auto column = std::find(truth.units().begin(), truth.units().end(), event.unit) - truth.units().begin();
-  if (column == std::ssize(truth.units())) return false;
-  // An admission may come one step after the last faulty one.
-  bool before = false;
-  for (io::TruthRow row; truth.next(row);) {
-    const bool now = row.faulty[static_cast<std::size_t>(column)] != 0;
-    if (row.step == event.step) return now || before;
-    before = now;
+  std::vector<bool> before(truth.units().size());
+  std::vector<std::string> names;
+  for (io::TruthRow row; truth.next(row) && row.step <= step;) {
+    for (std::size_t unit = 0; unit < before.size(); ++unit) {
+      const bool now = row.faulty[unit] != 0;
+      if (row.step == step && (now || before[unit])) names.push_back(truth.units()[unit]);
+      before[unit] = now;
+    }
   }
-  return false;
+  return names;
+}
+
+std::string fault_text(const std::vector<std::string>& faulty, const std::string& unit) {
+  if (faulty.empty()) return "no fault was injected in that step";
+  if (std::find(faulty.begin(), faulty.end(), unit) != faulty.end()) return "a fault was injected there";
+  return fmt::format("a fault was injected in {}", fmt::join(faulty, ", "));
 }
 
 std::string norm_text(const io::JournalEvent& event) {
@@ -63,7 +71,7 @@ std::optional<WorstEvent> worst_event(const std::string& run_folder) {
       if (line.step == worst->event.step && line.unit == worst->event.unit) worst->evidence = std::move(line);
     }
   }
-  if (is_there(folder.faults())) worst->in_fault = is_faulty(folder.faults(), worst->event);
+  if (is_there(folder.faults())) worst->faulty = faulty_units(folder.faults(), worst->event.step);
   return worst;
 }
 
@@ -73,7 +81,7 @@ std::string worst_event_text(const WorstEvent& worst) {
     text += fmt::format("; its casts: {:.1f}% saturated, {:.1f}% flushed to 0, relative error {:.2f}",
                         100 * worst.evidence->saturated, 100 * worst.evidence->flushed, worst.evidence->relative_error);
   }
-  if (worst.in_fault) text += *worst.in_fault ? " (a fault was injected there)" : " (no fault was injected there)";
+  if (worst.faulty) text += " (" + fault_text(*worst.faulty, worst.event.unit) + ")";
   return text;
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "gnmr/io/journal.h"
 #include "gnmr/run/evidence.h"
@@ -16,8 +17,8 @@ namespace gnmr::lab {
 /// An admission and what is known of it besides.
 struct WorstEvent {
   io::JournalEvent event;
-  std::optional<run::EvidenceLine> evidence = {};  // of the same unit and step; none where casts were not measured
-  std::optional<bool> in_fault = {};               // whether a fault was injected there; none where none are known
+  std::optional<run::EvidenceLine> evidence = {};       // of the same unit and step; none where casts were not measured
+  std::optional<std::vector<std::string>> faulty = {};  // units with an injected fault; none where none are known
 };
 
 /// The most severe admission of a run, the first of equals; none where nothing was admitted.

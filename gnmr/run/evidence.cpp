@@ -55,8 +55,6 @@ void EvidenceWriter::write(const EvidenceLine& line) {
   sink_->append(line_);
 }
 
-bool EvidenceWriter::flush() { return sink_->flush(kLongestWait); }
-
 bool EvidenceWriter::close() { return sink_->close(kLongestWait); }
 
 std::vector<EvidenceLine> read_evidence(const std::string& path) {

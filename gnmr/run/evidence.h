@@ -7,6 +7,7 @@
 // evaluated. Goals: as metrics.h. Non-goals: deciding anything by it.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -36,8 +37,8 @@ class EvidenceWriter {
   /// Adds a line.
   void write(const EvidenceLine& line);
 
-  /// Waits, for a while, until all lines are with the operating system; whether they are.
-  bool flush();
+  /// Waits until all lines are with the operating system, at most so long; whether they are.
+  bool flush(std::chrono::milliseconds longest = std::chrono::seconds(2)) { return sink_->flush(longest); }
 
   /// The end; whether all lines are with the operating system.
   bool close();

@@ -37,6 +37,7 @@ Supervisor::Supervisor(std::vector<Unit> units, const SupervisorSettings& settin
     signals_.emplace(io::SignalsSettings{
         .path = files.signals, .unit_count = controller_.units().size(), .existing = files.existing});
   }
+  if (settings_.random_share) note("random units are switched; the controller's decisions are only written");
   if (!settings_.switches) set_mode(io::JournalModeKind::watch, "the controller was asked to watch");
 }
 
@@ -56,7 +57,15 @@ void Supervisor::collect_recovered(std::int64_t step) {
   recovered_ = in_flight_.front();
 }
 
+/// The journal tells where decisions are not carried out although the mode is armed.
+void Supervisor::tell_first_steps(std::int64_t step) {
+  if (!journal_ || mode_ != io::JournalModeKind::armed || settings_.random_share || settings_.watch_steps == 0) return;
+  if (step == 1) journal_->mode({io::JournalModeKind::watch, "the first steps are only watched"});
+  if (step == settings_.watch_steps + 1) journal_->mode({io::JournalModeKind::armed, "the first steps are over"});
+}
+
 std::span<const UnitIndex> Supervisor::high(std::int64_t step) {
+  tell_first_steps(step);
   collect_recovered(step);
   recovered_count_ = static_cast<std::int64_t>(recovered_.size());
   high_.clear();
@@ -127,9 +136,9 @@ std::uint64_t Supervisor::dropped() const {
   return (journal_ ? journal_->dropped() : 0) + (signals_ ? signals_->dropped() : 0);
 }
 
-bool Supervisor::flush() {
-  const bool journal = !journal_ || journal_->flush();
-  return (!signals_ || signals_->flush()) && journal;
+bool Supervisor::flush(std::chrono::milliseconds longest) {
+  const bool journal = !journal_ || journal_->flush(longest);
+  return (!signals_ || signals_->flush(longest)) && journal;
 }
 
 bool Supervisor::close() {

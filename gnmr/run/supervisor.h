@@ -11,6 +11,7 @@
 // Non-goals: norms, torch, files of the run other than journal and signals. It belongs to one thread at a time.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -81,14 +82,15 @@ class Supervisor {
   /// Journal lines and signal rows that the disk did not take.
   std::uint64_t dropped() const;
 
-  /// Waits, for a while, until all that was told is with the operating system; whether it is.
-  bool flush();
+  /// Waits until all that was told is with the operating system, for each file at most so long; whether it is.
+  bool flush(std::chrono::milliseconds longest = std::chrono::seconds(2));
 
   /// Ends the files; whether all was written.
   bool close();
 
  private:
   void collect_recovered(std::int64_t step);
+  void tell_first_steps(std::int64_t step);
 
   SupervisorSettings settings_;
   Controller controller_;
@@ -97,7 +99,7 @@ class Supervisor {
   std::int64_t signals_every_ = 1;
   io::JournalModeKind mode_ = io::JournalModeKind::armed;
   std::deque<std::vector<UnitIndex>>
-      in_flight_;  // decisions in the order of their steps; the first is for the next step
+      in_flight_;                      // decisions in the order of their steps; the first is for the next step
   std::vector<UnitIndex> free_units_;  // that are not forced
   Alarm alarm_;
   std::vector<UnitIndex> high_;       // reused

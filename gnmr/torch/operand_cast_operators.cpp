@@ -137,7 +137,7 @@ void measure(const at::Tensor& before, const at::Tensor& after, const at::Tensor
              formats::Statistics& statistics) {
   const at::Tensor finite = before.isfinite();
   const at::Tensor both = finite.logical_and(after.isfinite());
-  const at::Tensor error = (before - after).masked_fill(both.logical_not(), 0).to(at::kDouble);
+  const at::Tensor error = (before.to(at::kDouble) - after.to(at::kDouble)).masked_fill(both.logical_not(), 0);
   const at::Tensor values = before.masked_fill(both.logical_not(), 0).to(at::kDouble);
   statistics.elements += static_cast<std::uint64_t>(before.numel());
   statistics.non_finite += static_cast<std::uint64_t>(finite.logical_not().sum().item<std::int64_t>());

@@ -56,6 +56,7 @@ RecoverableUnits::RecoverableUnits(const torch::nn::Module& model, std::shared_p
   parameters_ = model.parameters();
   find_layers(model, selection);
   make_units(selection);
+  if (selection.granularity == Granularity::block) add_other_parameters(model);
   requested_.assign(units_.size(), 0);
   in_force_.assign(units_.size(), 0);
   count_coverage(model);
@@ -125,6 +126,22 @@ void RecoverableUnits::make_units(const UnitSelection& selection) {
       add_unit({.name = layer.name + ".saved", .cost = module.in_features(), .group = group}, {{part}, frozen},
                selection);
     }
+  }
+}
+
+/// A block is judged by all of its trainable parameters, those of its norms included.
+void RecoverableUnits::add_other_parameters(const torch::nn::Module& model) {
+  std::vector<std::uint8_t> of_layers(parameters_.size(), 0);
+  for (const Layer& layer : layers_) {
+    for (const std::size_t parameter : layer.parameters) of_layers[parameter] = 1;
+  }
+  std::size_t index = 0;
+  for (const auto& entry : model.named_parameters()) {
+    const std::string block = block_of(entry.key());
+    for (std::size_t unit = 0; unit < units_.size() && of_layers[index] == 0; ++unit) {
+      if (units_[unit].name == block) sources_[unit].other_parameters.push_back(index);
+    }
+    ++index;
   }
 }
 
@@ -236,6 +253,9 @@ RecoverableUnits::Norms RecoverableUnits::norms(std::span<const double> paramete
           squares += parameter_squares[parameter];
           norms.sampled[unit] = 1;
         }
+      }
+      for (const std::size_t parameter : sources_[unit].other_parameters) {
+        if (has_gradient[parameter] != 0) squares += parameter_squares[parameter];
       }
     }
     norms.values[unit] = std::sqrt(squares);

@@ -143,12 +143,14 @@ class RecoverableUnits {
   };
   struct Source {
     std::vector<Part> parts;
-    bool by_products = false;  // its norm is that of its products' gradients, not of parameters
+    bool by_products = false;                        // its norm is that of its products' gradients, not of parameters
+    std::vector<std::size_t> other_parameters = {};  // of a block: those that are no linear layer's
   };
 
   void find_layers(const torch::nn::Module& model, const UnitSelection& selection);
   void make_units(const UnitSelection& selection);
   void add_unit(Unit unit, Source source, const UnitSelection& selection);
+  void add_other_parameters(const torch::nn::Module& model);
   void count_coverage(const torch::nn::Module& model);
   template <class Visit>
   void for_measured_products(std::size_t unit, Visit visit) const;

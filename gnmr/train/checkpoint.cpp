@@ -44,15 +44,12 @@ std::int64_t step_of(const std::string& name) {
 class TemporaryFolder {
  public:
   explicit TemporaryFolder(std::string path) : path_(std::move(path)) {
-    fs::remove_all(path_);
+    if (!remove_folder(path_)) io::throw_errno(path_, "cannot remove what an earlier run has left");
     fs::create_directories(path_);
   }
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
+  ~TemporaryFolder() { remove_folder(path_); }
 
   const std::string& path() const { return path_; }
 
@@ -116,7 +113,7 @@ void CheckpointStore::remove_leftovers() const {
   for (const fs::directory_entry& entry : fs::directory_iterator(folder_, failed)) {
     if (entry.path().filename().string().starts_with(kTemporaryPrefix)) leftovers.push_back(entry.path());
   }
-  for (const fs::path& leftover : leftovers) fs::remove_all(leftover, failed);
+  for (const fs::path& leftover : leftovers) remove_folder(leftover.string());
 }
 
 std::vector<std::int64_t> CheckpointStore::steps() const {
@@ -166,10 +163,8 @@ std::string CheckpointStore::save(const CheckpointParts& parts) const {
 // The name goes first: a folder that is half removed must not look like a checkpoint.
 void CheckpointStore::remove(std::int64_t step) const {
   const std::string condemned = folder_ + "/" + std::string(kTemporaryPrefix) + "removed-" + std::to_string(step);
-  std::error_code failed;
-  fs::remove_all(condemned, failed);
-  fs::rename(folder_of(step), condemned, failed);
-  if (!failed) fs::remove_all(condemned, failed);
+  remove_folder(condemned);
+  if (::rename(folder_of(step).c_str(), condemned.c_str()) == 0) remove_folder(condemned);
 }
 
 void CheckpointStore::prune(std::int64_t newest) const {

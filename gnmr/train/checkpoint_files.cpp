@@ -2,6 +2,7 @@
 #include "gnmr/train/checkpoint_files.h"
 
 #include <fcntl.h>
+#include <ftw.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -62,6 +63,12 @@ void force_entries_to_disk(const std::string& folder) {
   if (handle.is_open() && ::fsync(handle.get()) != 0 && errno != EINVAL && errno != ENOTSUP && errno != EBADF) {
     io::throw_errno(folder, "cannot force it to the disk");
   }
+}
+
+bool remove_folder(const std::string& folder) {
+  constexpr int kOpenFolders = 16;
+  const auto remove_entry = [](const char* path, const struct stat*, int, struct FTW*) { return ::remove(path); };
+  return ::nftw(folder.c_str(), remove_entry, kOpenFolders, FTW_DEPTH | FTW_PHYS) == 0 || errno == ENOENT;
 }
 
 void exchange_folders(const std::string& from, const std::string& to) {

@@ -42,4 +42,8 @@ std::string write_trainer_json(const TrainerJson& content);
 /// From text; an `Error` says what is wrong with it.
 TrainerJson parse_trainer_json(std::string_view text);
 
+/// Removes a folder and all that is in it; whether it is gone (also where it never was). It uses no std::filesystem:
+/// builds of torch carry parts of it under the same names, and removing a tree then mixes two versions.
+bool remove_folder(const std::string& folder);
+
 }  // namespace gnmr::train

@@ -24,7 +24,9 @@ bool is_left_out(const std::string& folder) {
 
 std::string folder_that_python_names() {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe(
-      ::popen("python3 -c 'import sysconfig; print(sysconfig.get_paths()[\"stdlib\"])' 2>/dev/null </dev/null", "r"),
+      ::popen(
+          "trap '' INT; python3 -c 'import sysconfig; print(sysconfig.get_paths()[\"stdlib\"])' 2>/dev/null </dev/null",
+          "r"),
       [](std::FILE* file) { return ::pclose(file); });
   std::string answer;
   if (!pipe) return answer;

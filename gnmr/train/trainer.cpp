@@ -97,7 +97,6 @@ void Trainer::judge(std::int64_t step, const StepResult& result, const GradientS
       units_->norms(measured.parameters, measured.has_gradient, measured.products);
   const Decision& decision = supervisor_->observe({.step = step, .norms = norms.values, .sampled = norms.sampled},
                                                   {.loss = result.loss, .clip_coefficient = result.clip});
-  write_evidence(step);
   outcome_.risks += supervisor_->alarm().risks.size();
   outcome_.admissions += decision.admitted.size();
   outcome_.unit_steps += norms.values.size();
@@ -120,6 +119,7 @@ Trainer::StepResult Trainer::train_step(std::int64_t step) {
   const auto control_start = Clock::now();
   units_->end_step();
   if (settings_.controller != "none") judge(step, result, measured);
+  write_evidence(step);
   outcome_.control_seconds += seconds_since(control_start);
   if (result.applied) {
     optimizer_->step(learning_rate(schedule_, step), result.clip);

@@ -98,9 +98,10 @@ class Trainer {
   std::optional<run::EvidenceWriter> evidence_;
   std::vector<run::PlannedFault> faults_;
   std::vector<std::string> layer_names_;
-  std::string controller_state_;  // of the checkpoint that the run goes on from
-  std::optional<io::JournalModeKind> restored_mode_;
-  std::shared_ptr<const nn::Recipe> recipe_;  // null: everything is high
+  std::string controller_state_;                                 // of the checkpoint that the run goes on from
+  io::JournalModeKind first_mode_ = io::JournalModeKind::armed;  // as the settings ask for it
+  std::optional<io::JournalModeKind> restored_mode_;  // as the kill switch asked for it before the run stopped
+  std::shared_ptr<const nn::Recipe> recipe_;          // null: everything is high
   at::Device device_{at::kCPU};
   Schedule schedule_;
   run::RunInfo info_;

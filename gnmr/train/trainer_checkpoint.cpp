@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a run is saved, and how it goes on.
+#include <chrono>
+#include <map>
+#include <utility>
+
 #include "gnmr/core/error.h"
 #include "gnmr/io/number_text.h"
 #include "gnmr/models/model_files.h"
@@ -10,12 +14,7 @@ namespace {
 
 constexpr const char* kModeKey = "mode";
 constexpr const char* kSkippedKey = "skipped_updates";
-
-/// The mode that a run with these settings is in where nobody has used the kill switch.
-io::JournalModeKind usual_mode(const run::TrainSettings& settings) {
-  const bool switches = settings.controller == "gnmr" || !settings.random_units.empty();
-  return switches ? io::JournalModeKind::armed : io::JournalModeKind::watch;
-}
+constexpr std::chrono::milliseconds kLongestWait{500};  // for a disk that takes no more
 
 }  // namespace
 
@@ -36,11 +35,7 @@ void Trainer::resume() {
   units_->restore_memory(loaded.low_path);
   controller_state_ = std::move(loaded.controller);
   const auto mode = loaded.info.extra.find(kModeKey);
-  // Only what the kill switch made of the mode goes on: which controller there is may be asked for anew.
-  const io::JournalModeKind begun = usual_mode(loaded.info.settings);
-  if (mode != loaded.info.extra.end() && mode->second != io::to_string(begun)) {
-    restored_mode_ = io::mode_kind(mode->second);
-  }
+  if (mode != loaded.info.extra.end()) restored_mode_ = io::mode_kind(mode->second);
   const auto skipped = loaded.info.extra.find(kSkippedKey);
   if (skipped != loaded.info.extra.end() && !io::parse_whole(skipped->second, outcome_.skipped_updates)) {
     throw Error(loaded.folder + ": trainer.json: " + kSkippedKey + " is no whole number");
@@ -52,16 +47,18 @@ void Trainer::resume() {
 void Trainer::save_checkpoint(std::int64_t step) {
   if (!writes_files()) return;
   // The run's files hold at least what the checkpoint has seen: a run that goes on supersedes the rest.
-  supervisor_->flush();
-  metrics_->flush();
-  if (evidence_) evidence_->flush();
+  supervisor_->flush(kLongestWait);
+  metrics_->flush(kLongestWait);
+  if (evidence_) evidence_->flush(kLongestWait);
+  std::map<std::string, std::string> extra{{kSkippedKey, std::to_string(outcome_.skipped_updates)}};
+  // What the kill switch asked for goes on; what the settings asked for they ask for again.
+  if (supervisor_->mode() != first_mode_) extra[kModeKey] = io::to_string(supervisor_->mode());
   const CheckpointParts parts{
       .info = {.step = step,
                .settings = settings_,
                .program = info_.program,
                .data = data_->fingerprint(),
-               .extra = {{kModeKey, std::string(io::to_string(supervisor_->mode()))},
-                         {kSkippedKey, std::to_string(outcome_.skipped_updates)}}},
+               .extra = std::move(extra)},
       .optimizer = optimizer_->state(),
       .low_path = units_->memory(),
       .controller = supervisor_->save(),

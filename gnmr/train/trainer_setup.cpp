@@ -161,6 +161,7 @@ void Trainer::open_files() {
     files.signals_every = settings_.signals_every;
   }
   supervisor_.emplace(units_->units(), supervision, files);
+  first_mode_ = supervisor_->mode();
   if (!controller_state_.empty()) {
     const RestoreReport report = supervisor_->restore(controller_state_);
     for (const std::string& unit : report.released_units)

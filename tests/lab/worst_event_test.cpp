@@ -43,8 +43,11 @@ TEST(WorstEvent, WithoutAdmissionsThereIsNone) {
 
 TEST(WorstEvent, WhatIsNotKnownIsLeftOut) {
   EXPECT_EQ(worst_event_text({.event = {.step = 3, .unit = "a"}}), "step 3, a: its gradient is gone");
-  EXPECT_EQ(worst_event_text({.event = {.step = 3, .unit = "a", .ratio = 0.25}, .in_fault = false}),
-            "step 3, a: gradient norm 0.25 times its usual (no fault was injected there)");
+  const io::JournalEvent event{.step = 3, .unit = "a", .ratio = 0.25};
+  EXPECT_EQ(worst_event_text({.event = event, .faulty = std::vector<std::string>{}}),
+            "step 3, a: gradient norm 0.25 times its usual (no fault was injected in that step)");
+  EXPECT_EQ(worst_event_text({.event = event, .faulty = std::vector<std::string>{"b", "c"}}),
+            "step 3, a: gradient norm 0.25 times its usual (a fault was injected in b, c)");
 }
 
 }  // namespace

@@ -114,7 +114,8 @@ TEST(Supervisor, WatchingDecidesAndSwitchesNothing) {
 }
 
 TEST(Supervisor, RulesForceUnitsAndTheLastOneWins) {
-  const std::vector<SwitchRule> rules = parse_switch_rules({"unit[01]=high@3:6", "unit1=low@5:", "unit5=high"});
+  const std::vector<SwitchRule> rules =
+      parse_switch_rules({"unit0=high@3:6", "unit1=high@3:6", "unit1=low@5:", "unit5=high"});
   Supervisor supervisor(units({0, 1, 5}), {.options = quick_options(), .rules = rules}, {});
   std::size_t recovered = 0;
   for (std::int64_t step = 1; step <= 40; ++step) {
@@ -211,24 +212,28 @@ TEST(Supervisor, ASmallerBudgetReleasesWhatNoLongerFits) {
   EXPECT_THROW(after.restore("nonsense"), Error);
 }
 
-TEST(Supervisor, AFullDiskIsCountedAndNothingThrows) {
-  const test::TemporaryFolder folder;
-  const SupervisorFiles files{.journal = folder.file("journal"), .signals = folder.file("signals")};
-  Supervisor supervisor(units(), {.options = quick_options()}, files);
-  supervisor.flush();
-  std::vector<Step> steps;
-  {
-    const test::FileSizeLimit limit(2000);
-    steps = take_all(supervisor, 1, 200);
-    supervisor.flush();
-  }
+TEST(Supervisor, AFullDiskChangesNoDecisionAndNothingThrows) {
   Supervisor calm(units(), {.options = quick_options()}, {});
-  EXPECT_EQ(steps, take_all(calm, 1, 200));
-  EXPECT_GT(supervisor.dropped(), 100u);
-  supervisor.close();
-  const io::Journal journal = io::read_journal(folder.file("journal"));
-  EXPECT_LT(journal.steps.size(), 100u);
-  EXPECT_FALSE(journal.steps.empty());
+  const std::vector<Step> expected = take_all(calm, 1, 200);
+  for (const bool stays_full : {false, true}) {
+    const test::TemporaryFolder folder;
+    const SupervisorFiles files{.journal = folder.file("journal"), .signals = folder.file("signals")};
+    Supervisor supervisor(units(), {.options = quick_options()}, files);
+    supervisor.flush();
+    {
+      const test::FileSizeLimit limit(2000);
+      EXPECT_EQ(take_all(supervisor, 1, 200), expected);
+      EXPECT_FALSE(supervisor.flush(std::chrono::milliseconds(50)));
+      EXPECT_LT(io::read_journal(folder.file("journal")).steps.size(), 100u);
+      if (stays_full) {
+        EXPECT_FALSE(supervisor.close());
+      }
+    }
+    // What waited is written when there is room again; what could not wait any longer is counted.
+    EXPECT_EQ(supervisor.close(), !stays_full);
+    EXPECT_EQ(supervisor.dropped() > 100, stays_full);
+    EXPECT_EQ(io::read_journal(folder.file("journal")).steps.size() == 200, !stays_full);
+  }
 }
 
 TEST(Supervisor, SignalsAreWrittenEverySoManySteps) {

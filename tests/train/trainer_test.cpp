@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 
@@ -148,7 +149,8 @@ TEST(Trainer, AnUpdateThatIsNotFiniteIsNeverApplied) {
     EXPECT_GT(skipped, 0) << "the faults came through";
     EXPECT_EQ(outcome.skipped_updates, skipped);
     for (const at::Tensor& weight : before) EXPECT_TRUE(weight.isfinite().all().item<bool>());
-    EXPECT_TRUE(recorder.lines.back().applied) << "the run goes on";
+    const auto first = std::find(changed.begin(), changed.end(), false);
+    EXPECT_NE(std::find(first, changed.end(), true), changed.end()) << "the run goes on";
     if (controller == std::string("gnmr")) {
       EXPECT_GT(outcome.admissions, 0u);
     }
@@ -254,7 +256,7 @@ TEST(Trainer, EvidenceIsWrittenForRisksAndEvaluations) {
 TEST(Trainer, AFullDiskStopsNothing) {
   const SmallRuns runs;
   run::TrainSettings settings = runs.settings("full");
-  settings.checkpoint_every = 10;
+  settings.checkpoint_every = 15;
   SmallRuns::add_faults(settings);
   FinishedRun full;
   {
@@ -265,9 +267,9 @@ TEST(Trainer, AFullDiskStopsNothing) {
   const FinishedRun free = finish(settings);
   EXPECT_TRUE(full.outcome.finished);
   EXPECT_TRUE(same_weights(full.weights, free.weights));
-  ASSERT_EQ(full.recorder.notes.size(), 3u);
-  EXPECT_NE(full.recorder.notes[0].find("checkpoint of step 10 was not written"), std::string::npos)
-      << full.recorder.notes[0];
+  ASSERT_EQ(full.recorder.notes.size(), 2u);
+  EXPECT_NE(full.recorder.notes[0].find("step-00000015"), std::string::npos) << full.recorder.notes[0];
+  EXPECT_NE(full.recorder.notes[0].find("could not be written"), std::string::npos) << full.recorder.notes[0];
   EXPECT_GT(full.outcome.dropped_lines, 0u);
   EXPECT_EQ(free.outcome.dropped_lines, 0u);
   EXPECT_TRUE(free.recorder.notes.empty());

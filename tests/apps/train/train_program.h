@@ -51,7 +51,9 @@ class TrainProgram {
   TrainProgram(const TrainProgram&) = delete;
   TrainProgram& operator=(const TrainProgram&) = delete;
 
-  void send(int signal) const { ::kill(process_, signal); }
+  void send(int signal) const {
+    if (process_ > 0) ::kill(process_, signal);  // 0 would be everyone in this process's group
+  }
 
   bool running() {
     if (process_ <= 0) return false;

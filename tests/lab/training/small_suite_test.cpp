@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// A whole suite with real training, as small as it can be: stop and resume included.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "apps/program_run.h"
+
+namespace gnmr {
+namespace {
+
+using testing::ProgramRun;
+using testing::read_file;
+using testing::run_gnmr;
+using testing::Scratch;
+
+constexpr const char* kSmall =
+    "lab stress --regime faults --seeds 0 1 --steps 30 --jobs 2 --threads 1 --train batch=2 sequence=32 eval_batches=1 "
+    "checkpoint_every=5 fault_from=5 fault_every=4 --out ";
+
+TEST(SmallSuite, AllArmsHaveResultsAndAReport) {
+  const Scratch scratch;
+  const ProgramRun run = run_gnmr(kSmall + scratch.path("out"));
+  ASSERT_EQ(run.status, 0) << run.out << run.err;
+  const std::string folder = scratch.path("out/faults");
+  for (const char* arm : {"high", "low", "gnmr", "paper", "random", "ends-high"}) {
+    for (const char* seed : {"0", "1"}) {
+      const auto cell = nlohmann::json::parse(read_file(folder + "/cells/" + arm + "-seed" + seed + ".json"));
+      EXPECT_EQ(cell["steps"], 30) << arm;
+      EXPECT_EQ(cell["units"], 28) << arm;
+      EXPECT_TRUE(cell["loss"].is_number()) << arm;
+      EXPECT_GT(cell["step_ms"], 0) << arm;
+    }
+  }
+  const auto ends = nlohmann::json::parse(read_file(folder + "/cells/ends-high-seed0.json"));
+  EXPECT_NEAR(ends["high_mean"].get<double>(), 0.5, 1e-9);
+  EXPECT_EQ(ends["share_mean"], 0);
+  const auto summary = nlohmann::json::parse(read_file(folder + "/summary.json"));
+  EXPECT_EQ(summary["rows"].size(), 6U);
+  EXPECT_GT(std::filesystem::file_size(folder + "/report.html"), 10000U);
+}
+
+TEST(SmallSuite, AStoppedSuiteGoesOn) {
+  const Scratch scratch;
+  const std::string command = kSmall + scratch.path("out") + " --arms high low gnmr --train steps=400";
+  // It is told to stop while its first cells run.
+  const ProgramRun stopped = run_gnmr(command, "timeout --foreground -s INT 4");
+  EXPECT_NE(stopped.out.find("stopped; the same command with --resume goes on"), std::string::npos) << stopped.out;
+  const ProgramRun run = run_gnmr(command + " --resume");
+  ASSERT_EQ(run.status, 0) << run.out << run.err;
+  for (const char* cell : {"high-seed0", "low-seed1", "gnmr-seed1"}) {
+    EXPECT_TRUE(std::filesystem::exists(scratch.path(std::string("out/faults/cells/") + cell + ".json"))) << cell;
+  }
+  const ProgramRun again = run_gnmr(command + " --resume");
+  EXPECT_EQ(again.status, 0);
+  EXPECT_EQ(again.err.find("begins"), std::string::npos) << again.err;
+}
+
+}  // namespace
+}  // namespace gnmr
