@@ -8,6 +8,7 @@
 set -euo pipefail
 
 missing=()
+optional=() # tests that need these are skipped where they cannot be had
 
 need_command() { # COMMAND PACKAGE
   command -v "$1" >/dev/null 2>&1 || missing+=("$2")
@@ -44,7 +45,7 @@ for purpose in "$@"; do
       need_fuzzer_runtime
       # Pages of reports are looked at in a browser, by a test that needs Node; without Node it is skipped anyway.
       ! command -v node >/dev/null 2>&1 || command -v chromium-browser >/dev/null 2>&1 ||
-        command -v google-chrome >/dev/null 2>&1 || need_command chromium chromium
+        command -v google-chrome >/dev/null 2>&1 || command -v chromium >/dev/null 2>&1 || optional+=(chromium)
       ;;
     python)
       need_command python3 python3
@@ -57,18 +58,29 @@ for purpose in "$@"; do
   esac
 done
 
-[ ${#missing[@]} -eq 0 ] && exit 0
+[ $((${#missing[@]} + ${#optional[@]})) -eq 0 ] && exit 0
 
-echo "Installing: ${missing[*]}"
+echo "Installing: ${missing[*]} ${optional[*]}"
 if ! command -v apt-get >/dev/null 2>&1; then
+  [ ${#missing[@]} -eq 0 ] && exit 0
   echo "This is no Debian or Ubuntu machine: please install the equivalents of these packages, then run make again." >&2
   exit 1
 fi
 as_root=()
 if [ "$(id -u)" -ne 0 ]; then
-  command -v sudo >/dev/null 2>&1 || { echo "Please run as root: apt-get install ${missing[*]}" >&2; exit 1; }
+  if ! command -v sudo >/dev/null 2>&1; then
+    [ ${#missing[@]} -eq 0 ] && exit 0
+    echo "Please run as root: apt-get install ${missing[*]}" >&2
+    exit 1
+  fi
   as_root=(sudo)
 fi
 export DEBIAN_FRONTEND=noninteractive
 "${as_root[@]}" apt-get update -qq
-"${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+if [ ${#missing[@]} -gt 0 ]; then
+  "${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+fi
+if [ ${#optional[@]} -gt 0 ]; then
+  "${as_root[@]}" apt-get install -y -qq --no-install-recommends "${optional[@]}" >/dev/null ||
+    echo "Not installed: ${optional[*]}; what needs them is skipped"
+fi

@@ -26,14 +26,16 @@ python=.venv/bin/python
 if ! has "$python" "$modules"; then
   {
     if ! python3 -c 'import ensurepip, venv' >/dev/null 2>&1; then scripts/install_dependencies.sh python; fi
-    if [ ! -x "$python" ]; then
-      sees=()
-      if has python3 torch; then sees=(--system-site-packages); fi
-      python3 -m venv "${sees[@]}" .venv
+    [ -x "$python" ] || python3 -m venv .venv
+    # The active Python may itself be a virtual environment, so its packages are named by their folders.
+    if has python3 torch; then
+      folder=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+      python3 -c 'import sysconfig
+print("\n".join(sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})))' >"$folder/active_python.pth"
     fi
     pip=("$python" -m pip install --quiet --disable-pip-version-check)
     if ! has "$python" torch; then
-      echo "Installing torch into .venv (once; several hundred MB)"
+      echo "Installing torch into .venv (once; hundreds of MB, or some GB where pip gives the build with CUDA)"
       "${pip[@]}" -r scripts/requirements.txt
     fi
     if [ "$purpose" = test ]; then "${pip[@]}" -r tests/requirements.txt; fi

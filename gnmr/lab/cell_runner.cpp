@@ -122,7 +122,13 @@ class Runner {
     }
     const run::RunFolder folder(settings.out);
     settings.resume = has_checkpoint(folder);
-    if (!settings.resume) fs::remove_all(folder.path());  // what was begun has nothing to go on from
+    if (!settings.resume && fs::exists(folder.path())) {
+      // What was begun has nothing to go on from; but a process that is still at it keeps its folder.
+      if (folder.holds_run()) const run::RunLock lock(folder, /*resume=*/true);
+      std::error_code failed;
+      fs::remove_all(folder.path(), failed);
+      if (failed) throw Error(folder.path() + ": what was begun there cannot be removed: " + failed.message());
+    }
     std::vector<std::string> arguments = settings_.program;
     for (std::string& flag : train_arguments(settings)) arguments.push_back(std::move(flag));
     running_.push_back({.cell = cell,

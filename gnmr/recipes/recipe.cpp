@@ -246,10 +246,13 @@ std::string_view recipe_json(std::string_view name) {
   throw Error("recipe \"" + std::string(name) + "\": there is none such (known: " + known + "; or a .json file)");
 }
 
-Recipe load_recipe(const std::string& name_or_path) {
+std::string recipe_text(const std::string& name_or_path) {
   const bool is_path = name_or_path.ends_with(".json") || name_or_path.find('/') != std::string::npos;
-  const std::string text =
-      is_path ? io::read_whole_file(name_or_path, kLargestRecipeBytes) : std::string(recipe_json(name_or_path));
+  return is_path ? io::read_whole_file(name_or_path, kLargestRecipeBytes) : std::string(recipe_json(name_or_path));
+}
+
+Recipe load_recipe(const std::string& name_or_path) {
+  const std::string text = recipe_text(name_or_path);
   try {
     return parse_recipe(text);
   } catch (const Error& error) {

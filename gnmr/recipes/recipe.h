@@ -112,6 +112,9 @@ std::vector<std::string> recipe_names();
 /// The JSON of a built-in recipe; an `Error` that lists the names where there is none such.
 std::string_view recipe_json(std::string_view name);
 
+/// The JSON of a built-in recipe by name, or the content of a file by its path.
+std::string recipe_text(const std::string& name_or_path);
+
 /// A built-in recipe by name, or one from a file by its path.
 Recipe load_recipe(const std::string& name_or_path);
 

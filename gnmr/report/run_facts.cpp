@@ -110,7 +110,7 @@ std::optional<double> final_train_loss(const Metrics& metrics) {
 }
 
 bool watched_only(const RunFiles& run) {
-  if (run.info && !run.info->controller.empty()) return run.info->controller == "watch";
+  if (run.info && !run.info->controller.empty()) return run.info->controller != "gnmr";
   if (!run.journal || run.journal->modes.empty()) return false;
   return std::all_of(run.journal->modes.begin(), run.journal->modes.end(),
                      [](const io::JournalMode& mode) { return mode.mode == io::JournalModeKind::watch; });

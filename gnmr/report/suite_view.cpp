@@ -84,7 +84,7 @@ class SuiteBuilder {
       row.skipped = std::to_string(
           std::count_if(train.begin(), train.end(), [](const TrainPoint& point) { return !point.applied; }));
     }
-    if (run.journal) row.recoveries = std::to_string(run.history.recoveries.size());
+    if (run.journal && !watched_only(run)) row.recoveries = std::to_string(run.history.recoveries.size());
   }
 
   static void add_curves(const RunFiles& run, ArmView& arm) {
@@ -101,7 +101,8 @@ class SuiteBuilder {
     arm.train_loss.seeds.push_back(std::move(train));
     arm.eval_high.seeds.push_back(std::move(high));
     arm.eval_low.seeds.push_back(std::move(low));
-    if (!run.journal || run.history.budget.value_or(0) == 0) return;
+    // Decisions that were only written used nothing.
+    if (!run.journal || watched_only(run) || run.history.budget.value_or(0) == 0) return;
     Curve use;
     for (const InUse& in_use : run.history.in_use) {
       use.add(static_cast<double>(in_use.step), 100.0 * static_cast<double>(in_use.units) / *run.history.budget);

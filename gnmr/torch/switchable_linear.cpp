@@ -90,7 +90,7 @@ at::Tensor low_operand(LinearPaths& paths, Product product, std::size_t place, c
   formats::Statistics seen;
   cast.statistics = &seen;
   at::Tensor result = cast_operand(source, cast);
-  if (faulty) measure_faulty(matrix, source, result, seen);
+  if (faulty && rule->hadamard == 0) measure_faulty(matrix, source, result, seen);
   paths.measured[index_of(product)].casts[place] += seen;
   return result;
 }

@@ -100,6 +100,12 @@ void RecoverableUnits::make_units(const UnitSelection& selection) {
     const std::string group = block_of(layer.name);
     const bool frozen = layer.frozen;
     const std::int64_t cost = multiply_adds(module);
+    // First, because it has the norm of its layer: of equals the later one is admitted, and that should be the layer.
+    if (selection.save_in_8_bits && selection.granularity != Granularity::block) {
+      const Part part{index, {}, true};
+      add_unit({.name = layer.name + ".saved", .cost = module.in_features(), .group = group}, {{part}, frozen},
+               selection);
+    }
     if (selection.granularity == Granularity::product) {
       for (std::size_t product = 0; product < kProductCount; ++product) {
         Part part{index, {}, false};
@@ -120,11 +126,6 @@ void RecoverableUnits::make_units(const UnitSelection& selection) {
     } else {
       const Part part{index, kAllProducts, false};
       add_unit({.name = layer.name, .cost = 3 * cost, .group = group}, {{part}, frozen}, selection);
-    }
-    if (selection.save_in_8_bits && selection.granularity != Granularity::block) {
-      const Part part{index, {}, true};
-      add_unit({.name = layer.name + ".saved", .cost = module.in_features(), .group = group}, {{part}, frozen},
-               selection);
     }
   }
 }

@@ -11,11 +11,13 @@
 #include <thread>
 
 #include "gnmr/core/error.h"
+#include "gnmr/io/whole_file.h"
 #include "gnmr/torch/squared_norm.h"
 
 namespace gnmr::train {
 namespace {
 
+constexpr double kLargestNorm = 1e18;
 constexpr double kClipEpsilon = 1e-6;  // as in torch's clip_grad_norm_
 
 using Clock = std::chrono::steady_clock;
@@ -87,6 +89,8 @@ Trainer::GradientSquares Trainer::measure_gradients(StepResult& result) {
   if (settings_.clip > 0 && result.applied) {
     result.clip = std::min(1.0, settings_.clip / (result.grad_norm + kClipEpsilon));
   }
+  // The optimizer squares gradients in float32: what would be infinite there must not reach it either.
+  result.applied = result.applied && result.grad_norm * result.clip < kLargestNorm;
   outcome_.norm_seconds += seconds_since(start);
   return measured;
 }
@@ -160,6 +164,15 @@ void Trainer::write_evidence(std::int64_t step) {
   for (const UnitIndex unit : supervisor_->alarm().risks) write(unit);
 }
 
+/// A signal's word goes to the control file, so that it holds after a crash too and an older word does not come back.
+void Trainer::keep_mode(io::JournalModeKind mode) {
+  try {
+    io::replace_file(folder_.control(), std::string(io::to_string(mode)) + "\n");
+  } catch (const Error& error) {
+    observer_.noted(error.what());
+  }
+}
+
 /// The kill switch: the control file of rank 0 and what the observer was told, the same on all ranks.
 void Trainer::follow_mode() {
   std::int64_t wanted = -1;
@@ -170,6 +183,7 @@ void Trainer::follow_mode() {
     if (!news.note.empty()) observer_.noted(news.note);
     const std::optional<io::JournalModeKind> mode = by_signal ? by_signal : news.mode;
     why = by_signal ? "a signal" : "the file " + folder_.control();
+    if (by_signal) keep_mode(*by_signal);
     if (mode) wanted = static_cast<std::int64_t>(*mode);
   }
   if (collective_.size() > 1) {

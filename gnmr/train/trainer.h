@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -66,6 +67,7 @@ class Trainer {
   void make_model();
   void make_units();
   void resume();
+  std::map<std::string, std::string> arithmetic() const;
   void announce();
   StepResult train_step(std::int64_t step);
   GradientSquares measure_gradients(StepResult& result);
@@ -73,6 +75,7 @@ class Trainer {
   double run_micro_batches(std::int64_t step);
   void reduce_over_ranks(std::vector<double>& product_squares, double& loss);
   void follow_mode();
+  void keep_mode(io::JournalModeKind mode);
   std::vector<nn::LayerFault> faults_of(std::int64_t step) const;
   void write_evidence(std::int64_t step);
   void evaluate(std::int64_t step);

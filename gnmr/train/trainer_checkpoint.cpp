@@ -14,9 +14,20 @@ namespace {
 
 constexpr const char* kModeKey = "mode";
 constexpr const char* kSkippedKey = "skipped_updates";
+constexpr const char* kModelKey = "model_config";
+constexpr const char* kRecipeKey = "recipe";
+constexpr const char* kTokensKey = "tokens_a_step";
 constexpr std::chrono::milliseconds kLongestWait{500};  // for a disk that takes no more
 
 }  // namespace
+
+/// What shapes the arithmetic of a run beyond the words of its settings: the content of files, the number of ranks.
+std::map<std::string, std::string> Trainer::arithmetic() const {
+  return {
+      {kModelKey, models::config_json(model_->config())},
+      {kRecipeKey, settings_.recipe == "none" ? "none" : recipes::recipe_text(settings_.recipe)},
+      {kTokensKey, std::to_string(settings_.batch * settings_.sequence * settings_.accumulate * collective_.size())}};
+}
 
 void Trainer::resume() {
   const CheckpointStore store(folder_.checkpoints(), settings_.keep_checkpoints);
@@ -29,6 +40,13 @@ void Trainer::resume() {
   LoadedCheckpoint loaded = store.load(step);
   if (loaded.info.data != data_->fingerprint()) {
     throw Error(loaded.folder + ": the data is not what the run was begun with; give the same files with --data");
+  }
+  for (const auto& [key, value] : arithmetic()) {
+    const auto before = loaded.info.extra.find(key);
+    if (before != loaded.info.extra.end() && before->second != value) {
+      throw Error(loaded.folder + ": the run was begun with another " + key +
+                  " (a file or the number of processes has changed since); begin another run with another --out");
+    }
   }
   models::load_weights(*model_, loaded.folder);
   optimizer_->load_state(loaded.optimizer);
@@ -50,7 +68,8 @@ void Trainer::save_checkpoint(std::int64_t step) {
   supervisor_->flush(kLongestWait);
   metrics_->flush(kLongestWait);
   if (evidence_) evidence_->flush(kLongestWait);
-  std::map<std::string, std::string> extra{{kSkippedKey, std::to_string(outcome_.skipped_updates)}};
+  std::map<std::string, std::string> extra = arithmetic();
+  extra[kSkippedKey] = std::to_string(outcome_.skipped_updates);
   // What the kill switch asked for goes on; what the settings asked for they ask for again.
   if (supervisor_->mode() != first_mode_) extra[kModeKey] = io::to_string(supervisor_->mode());
   const CheckpointParts parts{

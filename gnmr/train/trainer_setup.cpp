@@ -95,8 +95,8 @@ void Trainer::make_model() {
                              .world = collective_.size()});
   model_ = models::Llama(config);
   model_->initialise(static_cast<std::uint64_t>(settings_.seed));
-  if (settings_.outliers > 1) model_->add_outliers(settings_.outliers);
   if (!settings_.init.empty()) models::load_weights(*model_, settings_.init);
+  if (settings_.outliers > 1) model_->add_outliers(settings_.outliers);
   model_->to(device_);
   model_->set_recompute(settings_.recompute);
   optimizer_.emplace(
@@ -114,7 +114,9 @@ void Trainer::make_units() {
                               .deny = settings_.deny,
                               .save_in_8_bits = settings_.save_activations == "fp8"};
   for (const run::SwitchRule& rule : rules) selection.forced.push_back(rule.glob);
-  units_.emplace(*model_, recipe_, selection, static_cast<std::uint64_t>(settings_.seed));
+  // Ranks round different sequences by chance: not by the same one.
+  const auto seed = static_cast<std::uint64_t>(settings_.seed) + (static_cast<std::uint64_t>(collective_.rank()) << 32);
+  units_.emplace(*model_, recipe_, selection, seed);
   units_->measure_casts(settings_.evidence);
   check_rules(rules, units_->units());
   layer_names_ = units_->layer_names();

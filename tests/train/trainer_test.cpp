@@ -230,7 +230,7 @@ TEST(Trainer, UnitsCanBeProductsBlocksAndSavedInputs) {
   EXPECT_EQ(products[1], "layers.0.q.input_gradient");
   const auto saved = units("layer", "fp8");
   EXPECT_EQ(saved.size(), 28u);
-  EXPECT_EQ(saved[1], "layers.0.q.saved");
+  EXPECT_EQ(saved[0], "layers.0.q.saved");
 }
 
 TEST(Trainer, EvidenceIsWrittenForRisksAndEvaluations) {
