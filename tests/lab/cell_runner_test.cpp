@@ -89,7 +89,7 @@ class CellRunnerTest : public ::testing::Test {
 
 TEST_F(CellRunnerTest, AllCellsAreRunAndMeasured) {
   const Suite suite = open({"high", "low", "gnmr", "paper", "random", "ends-high"});
-  const SuiteOutcome outcome = run(suite, "echo \"$@\" >>'" + folder_.file("calls") + "'; finish", 2);
+  const SuiteOutcome outcome = run(suite, "echo \"$@\" >>'" + folder_.file("calls") + "'; sleep 0.5; finish", 2);
   EXPECT_EQ(outcome.count(CellState::finished), 6U);
   EXPECT_EQ(watcher_.most_running_, 2U);
   for (const PlannedCell& cell : suite.cells()) {
