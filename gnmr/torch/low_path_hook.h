@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a laboratory may reach into a low path: before, in and after a cast, and behind the product.
+//
+// Goals: experiments with known faults without a word about them in the layer. Non-goals: what a fault is
+// (gnmr/lab/injection); the high path, which no hook can reach.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "gnmr/recipes/recipe.h"
+
+namespace gnmr::nn {
+
+/// Which low path is running.
+struct LowPathCall {
+  std::uint32_t layer = 0;  // index of the watched layer, in forward order
+  recipes::Product product = recipes::Product::forward;
+  std::int64_t step = 0;
+  std::int64_t micro_batch = 0;
+  bool rerun = false;  // the step runs again, in a trial or a replay
+};
+
+/// Each function gives back the tensor that is to be used from there on: another one, or the same one where it has
+/// nothing to do; it never changes the tensor in place. Calls come from the thread that runs forward or backward.
+class LowPathHook {
+ public:
+  virtual ~LowPathHook() = default;
+
+  /// An operand that is about to be cast. The cast's evidence is of what comes back: it cannot see the change.
+  virtual at::Tensor before_cast(const LowPathCall& call, recipes::Operand operand, const at::Tensor& matrix) = 0;
+
+  /// The same, as a part of the cast: its evidence compares with `matrix`, so it sees the change.
+  virtual at::Tensor in_cast(const LowPathCall& call, recipes::Operand operand, const at::Tensor& matrix) = 0;
+
+  /// The operand that was cast. The evidence has been taken.
+  virtual at::Tensor after_cast(const LowPathCall& call, recipes::Operand operand, const at::Tensor& cast) = 0;
+
+  /// The result of the product.
+  virtual at::Tensor after_product(const LowPathCall& call, const at::Tensor& result) = 0;
+};
+
+}  // namespace gnmr::nn
