@@ -20,12 +20,17 @@ if(GNMR_SANITIZE)
   add_link_options(-fsanitize=${GNMR_SANITIZE})
 endif()
 
-# gnmr_add_layer(NAME SOURCES... ) makes the target gnmr_NAME from the sources of gnmr/NAME.
+# gnmr_add_layer(NAME [FOLDER lab/NAME] SOURCES... ) makes the target gnmr_NAME from the sources of gnmr/NAME, or of
+# gnmr/FOLDER; headers are included with that folder's name.
 function(gnmr_add_layer name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
-  set(link_dir ${CMAKE_BINARY_DIR}/layers/${name}/gnmr)
+  cmake_parse_arguments(ARG "" "FOLDER" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  if(NOT ARG_FOLDER)
+    set(ARG_FOLDER ${name})
+  endif()
+  set(link ${CMAKE_BINARY_DIR}/layers/${name}/gnmr/${ARG_FOLDER})
+  get_filename_component(link_dir ${link} DIRECTORY)
   file(MAKE_DIRECTORY ${link_dir})
-  file(CREATE_LINK ${PROJECT_SOURCE_DIR}/gnmr/${name} ${link_dir}/${name} SYMBOLIC)
+  file(CREATE_LINK ${PROJECT_SOURCE_DIR}/gnmr/${ARG_FOLDER} ${link} SYMBOLIC)
   add_library(gnmr_${name} STATIC ${ARG_SOURCES})
   set_target_properties(gnmr_${name} PROPERTIES
     POSITION_INDEPENDENT_CODE ON CXX_EXTENSIONS OFF

@@ -20,6 +20,8 @@ void add_recipes_command(CLI::App& program, Command& chosen);
 void add_train_command(CLI::App& program, Command& chosen);
 void add_lab_command(CLI::App& program, Command& chosen);
 void add_report_command(CLI::App& program, Command& chosen);
+void add_explain_command(CLI::App& program, Command& chosen);
+void add_tune_command(CLI::App& program, Command& chosen);
 
 /// The whole program: reads the command line, runs, prints errors, gives the exit status.
 int run_program(int argument_count, const char* const* arguments);

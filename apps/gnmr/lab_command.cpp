@@ -7,8 +7,11 @@
 
 #include "gnmr/commands.h"
 #include "gnmr/exit_codes.h"
+#include "gnmr/lab/fault_suite.h"
 #include "gnmr/lab/regimes.h"
+#include "gnmr/lab_faults.h"
 #include "gnmr/lab_suites.h"
+#include "gnmr/run/fault_kinds.h"
 
 namespace gnmr::app {
 namespace {
@@ -44,7 +47,7 @@ std::string stress_footer() {
   for (const lab::Arm& arm : lab::stress_arms()) text += fmt::format("  {:<15} {}\n", arm.name, arm.about);
   text +=
       "\nExamples:\n"
-      "  gnmr lab stress --regime int4-act                       6 arms, seeds 0 1 2\n"
+      "  gnmr lab stress --regime int4-act                       7 arms, seeds 0 1 2\n"
       "  gnmr lab stress --regime nvfp4 faults --seeds 0 1 2 3 4 --out runs/stress\n"
       "  gnmr lab stress --regime all --max-o 3 --resume         go on after Ctrl-C\n"
       "  gnmr lab stress --regime int3-act --train lr=0.01 'allow=*.down *.o' --arms high low gnmr\n\n";
@@ -74,6 +77,66 @@ void add_stress(CLI::App& lab_command, Command& chosen) {
   command->callback([&chosen, arguments] { chosen = [arguments] { return run_stress(*arguments); }; });
 }
 
+std::string faults_footer() {
+  std::string text = "Faults, by site (docs/faults.md):\n";
+  for (const run::FaultKindSpec& spec : run::fault_kinds()) {
+    text += fmt::format("  {:<18} {}\n", spec.name, run::to_string(spec.site));
+  }
+  text += "  KIND:once          in one step, gone when it is run again\n";
+  text += "  none               nothing: what being watched costs (--steps 2000 says more)\n";
+  text += "Arms:\n";
+  for (const lab::Arm& arm : lab::fault_arms()) text += fmt::format("  {:<18} {}\n", arm.name, arm.about);
+  text +=
+      "\nEach arm has the same data, seed by seed, and the same faults; seeds differ in both. The controller's "
+      "options\n"
+      "are those of --options for all arms; an arm changes only what defines it (`paper` takes max_o alone).\n"
+      "\nExamples:\n"
+      "  gnmr lab faults --fault saturate                            11 arms, seeds 0 1 2\n"
+      "  gnmr lab faults --fault required --seeds 0 1 2 3 4 --options frozen.json --out runs/faults\n"
+      "  gnmr lab faults --fault none --steps 2000 --arms none norms trial\n"
+      "  gnmr lab faults --fault required --resume                   go on after Ctrl-C\n"
+      "  gnmr lab faults --from runs/faults --collect results.jsonl  keep what is finished\n"
+      "  gnmr lab faults --from here.jsonl there.jsonl --out docs    one table of both\n\n";
+  return text + kExitCodesHelp;
+}
+
+void add_faults(CLI::App& lab_command, Command& chosen) {
+  constexpr int kMany = CLI::detail::expected_max_vector_size;
+  CLI::App* const command = lab_command.add_subcommand(
+      "faults", "Inject faults whose place and time are known: who finds them, and what that wins");
+  const auto arguments = std::make_shared<FaultsArguments>();
+  CLI::Option* const fault =
+      command
+          ->add_option("--fault", arguments->faults, "What to inject (below): kinds, required (four of them), or all")
+          ->type_name("KIND...")
+          ->expected(1, kMany);
+  command->add_option("--arms", arguments->arms, "Which arms (below): names, required, or all [required]")
+      ->type_name("NAME...")
+      ->expected(1, kMany);
+  command->add_option("--seeds", arguments->seeds, "Seeds of weights, data order and faults [0 1 2]")
+      ->type_name("N...")
+      ->expected(1, kMany);
+  command
+      ->add_option("--options", arguments->options,
+                   "The controller's options for all arms, as `gnmr options` writes them [the defaults, max_o 3]")
+      ->type_name("FILE");
+  command->add_option("--out", arguments->common.out, "Folder; each fault has one of its own in it [runs/faults]")
+      ->type_name("DIR");
+  add_common_flags(*command, arguments->common);
+  command
+      ->add_option("--collect", arguments->collect,
+                   "Write all finished cells of --out, or of --from, to one JSON Lines file")
+      ->type_name("FILE");
+  command
+      ->add_option("--from", arguments->from,
+                   "Train nothing: tables of such files, or of folders of this command; with --out also DIR/summary.md")
+      ->type_name("FILE|DIR...")
+      ->expected(1, kMany)
+      ->excludes(fault);
+  command->footer(faults_footer());
+  command->callback([&chosen, arguments] { chosen = [arguments] { return run_faults(*arguments); }; });
+}
+
 void add_demo(CLI::App& lab_command, Command& chosen) {
   CLI::App* const command = lab_command.add_subcommand(
       "demo", "Train a small model in FP8 with injected faults: what they cost, and what recovery wins back");
@@ -93,6 +156,7 @@ void add_lab_command(CLI::App& program, Command& chosen) {
   command->require_subcommand(1);
   add_demo(*command, chosen);
   add_stress(*command, chosen);
+  add_faults(*command, chosen);
 }
 
 }  // namespace gnmr::app

@@ -1,25 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs suites of the lab and prints what they come to. The flags are in lab_command.cpp.
+// `gnmr lab demo` and `gnmr lab stress`. The flags are in lab_command.cpp.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
-namespace gnmr::app {
+#include "gnmr/lab_run.h"
 
-/// What `gnmr lab stress` and `gnmr lab demo` have in common.
-struct LabArguments {
-  std::string out;                  // empty: the command's own
-  std::int64_t steps = 0;           // 0: the regime's
-  std::size_t jobs = 0;             // cells at a time; 0: as many as cores
-  std::int64_t threads = 0;         // of a cell; 0: cores / jobs
-  std::int64_t stall_limit = 1800;  // seconds
-  bool resume = false;
-  bool quiet = false;
-  std::vector<std::string> train = {};  // NAME=VALUE
-};
+namespace gnmr::app {
 
 /// What `gnmr lab stress` is asked for besides.
 struct StressArguments {

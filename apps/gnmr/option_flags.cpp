@@ -21,13 +21,13 @@ void OptionFlags::add_to(CLI::App& command) {
       ->group(kGroup);
   for (const OptionSpec& spec : option_specs()) {
     const std::string name(spec.name);
-    std::string shown = fmt::format("{}", spec.default_value);
-    if (spec.paper_value != spec.default_value) shown += fmt::format(", paper {}", spec.paper_value);
+    std::string shown = io::option_text(spec, spec.default_value);
+    if (spec.paper_value != spec.default_value) shown += ", paper " + io::option_text(spec, spec.paper_value);
     command
         .add_option_function<std::string>(
             io::option_flag(spec.name), [this, name](const std::string& text) { values_[name] = text; },
-            fmt::format("{} [{}] ({})", spec.help, shown, spec.range.text))
-        ->type_name("X")
+            fmt::format("{} [{}] ({})", spec.help, shown, spec.range.description()))
+        ->type_name(spec.is_word() ? "WORD" : "X")
         ->group(kGroup);
   }
 }
@@ -41,6 +41,10 @@ Options OptionFlags::options() const {
   }
   with_exit_code(kUsageError, [&] {
     for (const auto& [name, text] : values_) {
+      if (find_option(name)->is_word()) {
+        set_option(options, name, std::string_view(text));
+        continue;
+      }
       double value = 0;
       if (!io::parse_number(text, value)) {
         throw Error(fmt::format("{}: expected a number, got `{}`", io::option_flag(name), text));

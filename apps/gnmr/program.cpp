@@ -72,9 +72,11 @@ int run_program(int argument_count, const char* const* arguments) {
   add_train_command(program, chosen);
   add_lab_command(program, chosen);
   add_replay_command(program, chosen);
+  add_tune_command(program, chosen);
   add_recipes_command(program, chosen);
   add_options_command(program, chosen);
   add_report_command(program, chosen);
+  add_explain_command(program, chosen);
   try {
     program.parse(argument_count, arguments);
     return checked_output(chosen());

@@ -5,16 +5,13 @@
 #include <string>
 
 #include "gnmr/core/options.h"
-#include "gnmr/io/trace.h"
+#include "gnmr/trace_input.h"
 
 namespace gnmr::app {
 
 /// Everything that the command line says about a replay.
 struct ReplayRequest {
-  std::string trace_path;
-  io::TraceOptions trace;
-  std::string units_path;
-  std::string truth_path;
+  TraceRequest input;
   std::string config_path;  // already read into `options`
   Options options;
   std::string decisions_path;

@@ -16,52 +16,13 @@ namespace {
 struct Arguments {
   ReplayRequest request;
   OptionFlags flags;
-  std::string format = "auto";
 };
 
-std::string format_help() {
-  std::string help = "What the trace is written as:";
-  const char* separator = " ";
-  for (const io::TraceFormatInfo& info : io::trace_format_names()) {
-    help += fmt::format("{}{}", separator, info.name);
-    separator = ", ";
-  }
-  return help + " (recognised by content where not given)";
-}
-
-void add_input_flags(CLI::App& command, Arguments& arguments) {
-  ReplayRequest& request = arguments.request;
-  constexpr const char* kGroup = "Input";
-  command
-      .add_option("--trace,trace", request.trace_path,
-                  "Gradient norms: our CSV or a training log, plain or .gz; - is standard input")
-      ->required()
-      ->type_name("FILE")
-      ->group(kGroup);
-  command.add_option("--format", arguments.format, format_help())->type_name("NAME")->group(kGroup);
-  command
-      .add_option("--fields", request.trace.field_pattern,
-                  "Which fields of a log are norms: globs such as 'grad_norm*,!*clip*'")
-      ->type_name("GLOBS")
-      ->group(kGroup);
-  command.add_option("--step-field", request.trace.step_field, "The field of a log that holds the step")
-      ->type_name("NAME")
-      ->group(kGroup);
-  command
-      .add_flag("--allow-restart", request.trace.allow_restart,
-                "Accept step numbers that go back, as in logs of resumed runs; the later rows count")
-      ->group(kGroup);
-  command.add_option("--units", request.units_path, "Costs and groups of the units (JSON)")
-      ->type_name("FILE")
-      ->group(kGroup);
-  command
-      .add_option("--truth", request.truth_path,
-                  "Known faults (CSV like a trace, cells 0 or 1): adds recall, precision and delay")
-      ->type_name("FILE")
-      ->group(kGroup);
+void add_input_flags(CLI::App& command, ReplayRequest& request) {
+  add_trace_flags(command, request.input);
   command.add_option("--load-state", request.load_state_path, "Go on from a saved state")
       ->type_name("FILE")
-      ->group(kGroup);
+      ->group("Input");
 }
 
 void add_output_flags(CLI::App& command, ReplayRequest& request) {
@@ -98,7 +59,7 @@ void add_output_flags(CLI::App& command, ReplayRequest& request) {
 void add_replay_command(CLI::App& program, Command& chosen) {
   CLI::App* const command = program.add_subcommand("replay", "What would the controller have done on my run?");
   const auto arguments = std::make_shared<Arguments>();
-  add_input_flags(*command, *arguments);
+  add_input_flags(*command, arguments->request);
   add_output_flags(*command, arguments->request);
   arguments->flags.add_to(*command);
   command->footer(std::string("Examples:\n"
@@ -110,7 +71,7 @@ void add_replay_command(CLI::App& program, Command& chosen) {
   command->callback([&chosen, arguments] {
     chosen = [arguments] {
       ReplayRequest& request = arguments->request;
-      request.trace.format = with_exit_code(kUsageError, [&] { return io::trace_format_by_name(arguments->format); });
+      check_trace_flags(request.input);
       request.options = arguments->flags.options();
       request.config_path = arguments->flags.config_path();
       if (request.signals_path == "-" || request.save_state_path == "-") {
@@ -118,9 +79,6 @@ void add_replay_command(CLI::App& program, Command& chosen) {
       }
       if (request.decisions_path == "-" && request.journal_path == "-") {
         throw CommandError(kUsageError, "--decisions and --journal cannot both be standard output");
-      }
-      if (request.trace_path == "-" && request.truth_path == "-") {
-        throw CommandError(kUsageError, "--trace and --truth cannot both be standard input");
       }
       replay(request);
       return static_cast<int>(kOk);

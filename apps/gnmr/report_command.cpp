@@ -9,6 +9,7 @@
 
 #include "gnmr/commands.h"
 #include "gnmr/exit_codes.h"
+#include "gnmr/html_output.h"
 #include "gnmr/io/whole_file.h"
 #include "gnmr/messages.h"
 #include "gnmr/report/report.h"
@@ -22,16 +23,6 @@ struct Arguments {
   bool plain = false;
   bool quiet = false;
 };
-
-// A slip such as `--out run/run.json` must not cost a run.
-void refuse_to_replace_other_files(const std::string& path) {
-  constexpr std::string_view kStart = "<!doctype html>";
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored) || std::filesystem::file_size(path, ignored) == 0) return;
-  if (with_exit_code(kOutputError, [&] { return io::read_file_start(path, kStart.size()); }) != kStart) {
-    throw CommandError(kUsageError, path + ": is there and is no report: name another file for --out");
-  }
-}
 
 int make_report(const Arguments& arguments) {
   const bool to_standard_output = arguments.out_path == "-";

@@ -61,6 +61,7 @@ void TrainView::started(const run::TrainStart& start) {
   print(fmt::format("recipe    {}; {}", info.recipe, start.coverage));
   const std::string budget = fmt::format("at most {} of {} in recovery", info.budget, info.units);
   print(fmt::format("control   {}{}", info.controller, info.controller == "none" ? "" : "; " + budget));
+  if (!start.control.empty()) print("          " + start.control);
   if (start.injected_faults > 0) {
     print(fmt::format("faults    {} INJECTED ({}): faults.csv says where", start.injected_faults, info.faults));
   }
@@ -126,6 +127,13 @@ void TrainView::finished(const run::TrainOutcome& outcome) {
     print(fmt::format("{} risks ({:.2f} a thousand unit-steps), {} recoveries, {:.2f}% of unit-steps in recovery",
                       outcome.risks, 1000 * static_cast<double>(outcome.risks) / unit_steps, outcome.admissions,
                       100 * static_cast<double>(outcome.recovered_steps) / unit_steps));
+    if (outcome.alarms + outcome.dismissed > 0) {
+      print(
+          fmt::format("{} steps alarmed, {} alarms answered by the patrol; {} trials and {} replays, {:.1f}% of the "
+                      "steps' time; `gnmr explain` tells the story",
+                      outcome.alarms, outcome.dismissed, outcome.trials, outcome.replays,
+                      100 * outcome.rerun_seconds / outcome.step_seconds));
+    }
   }
   if (outcome.step_seconds > 0) {
     print(fmt::format("of the steps' time {:.2f}% went into norms (clipping needs them too) and {:.2f}% into control",

@@ -52,6 +52,16 @@ struct gnmr_controller {
   gnmr_controller(std::vector<gnmr::Unit> units, const gnmr::Options& options)
       : controller(std::move(units), options), options_json(gnmr::io::write_options(options)) {
     for (auto& list : lists) list.reserve(controller.units().size());
+    candidates.reserve(controller.units().size());
+  }
+
+  // The units whose severity is above 1.
+  std::span<const gnmr::Candidate> candidates_of(std::span<const double> severities) {
+    candidates.clear();
+    for (gnmr::UnitIndex unit = 0; unit < severities.size(); ++unit) {
+      if (severities[unit] > 1) candidates.push_back({.severity = severities[unit], .unit = unit});
+    }
+    return candidates;
   }
 
   void keep(const gnmr::Alarm& given) {
@@ -90,6 +100,7 @@ struct gnmr_controller {
   gnmr::Alarm alarm;
   gnmr::Decision decision;  // its views are empty; the lists are here, because they must outlive the next observation
   std::array<std::vector<gnmr::UnitIndex>, kListCount> lists;
+  std::vector<gnmr::Candidate> candidates;  // reused
   mutable ErrorText error;
 };
 
@@ -249,11 +260,19 @@ gnmr_status gnmr_observe_float(gnmr_controller* controller, int64_t step, const 
   return observe(controller, step, norms, sampled, count);
 }
 
-gnmr_status gnmr_decide(gnmr_controller* controller, const double* evidence, size_t count) {
+gnmr_status gnmr_decide(gnmr_controller* controller, const double* severities, size_t count) {
   return guarded(controller, GNMR_ERROR_INPUT, [&] {
     require_controller(controller);
-    require(evidence != nullptr || count == 0, "evidence is NULL");
-    controller->keep(controller->controller.decide({evidence, count}));
+    require(severities != nullptr || count == 0, "severities is NULL");
+    if (severities == nullptr) {
+      controller->keep(controller->controller.decide());
+      return;
+    }
+    const std::size_t units = controller->controller.units().size();
+    if (count != units) {
+      throw gnmr::Error("expected severities of " + std::to_string(units) + " units, got " + std::to_string(count));
+    }
+    controller->keep(controller->controller.decide_among(controller->candidates_of({severities, count}), false));
   });
 }
 
@@ -382,8 +401,8 @@ gnmr_status gnmr_load(gnmr_controller* controller, const char* path, gnmr_load_r
     require(path != nullptr, "the path is NULL");
     require(report == nullptr || report->struct_size >= sizeof(std::size_t), "struct_size is not set");
     const gnmr::io::LoadedState loaded = gnmr::io::load_state(path);
-    const gnmr::RestoreReport found = controller->controller.restore(loaded.state);
-    controller->keep_loaded(loaded.state.last_step);
+    const gnmr::RestoreReport found = controller->controller.restore(loaded.state.controller);
+    controller->keep_loaded(loaded.state.controller.last_step);
     if (report == nullptr) return;
     hand_out<gnmr_load_report>({.struct_size = 0,
                                 .unknown_units = found.unknown_units.size(),

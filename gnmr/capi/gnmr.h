@@ -111,8 +111,10 @@ GNMR_API gnmr_status gnmr_observe_double(gnmr_controller* controller, int64_t st
 GNMR_API gnmr_status gnmr_observe_float(gnmr_controller* controller, int64_t step, const float* norms,
                                         const uint8_t* sampled, size_t count);
 
-/* The second half: decides on the pending observation. `evidence` is NULL with count 0, or one number a unit. */
-GNMR_API gnmr_status gnmr_decide(gnmr_controller* controller, const double* evidence, size_t count);
+/* The second half: decides on the pending observation. `severities` is NULL with count 0: units at risk by their norms
+   ask for recovery. Or it is one number a unit, say the error of its low path over its limit: those above 1 ask
+   instead, the highest first, whatever the norms say; NaN does not ask. */
+GNMR_API gnmr_status gnmr_decide(gnmr_controller* controller, const double* severities, size_t count);
 
 /* Takes back the pending observation, if there is one. */
 GNMR_API gnmr_status gnmr_withdraw(gnmr_controller* controller);

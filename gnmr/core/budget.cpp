@@ -105,7 +105,7 @@ void Budget::admit(std::span<Candidate> candidates, std::span<const UnitIndex> a
     if (!fits(unit)) continue;
     const std::uint32_t lock = lock_for(unit, history);
     last_lock_[unit] = lock;
-    enter({.unit = unit, .left = lock, .steps = 0, .sampled = false, .kind = history.risk(unit)});
+    enter({.unit = unit, .left = lock, .steps = 0, .sampled = false, .kind = rest->kind});
     admitted_.push_back(unit);
   }
   std::sort(admitted_.begin(), admitted_.end());

@@ -18,12 +18,6 @@
 
 namespace gnmr {
 
-/// A unit that asks for recovery.
-struct Candidate {
-  double severity;
-  UnitIndex unit;
-};
-
 /// Recoveries and the limits that they stay within.
 class Budget {
  public:

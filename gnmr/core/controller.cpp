@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -61,6 +62,23 @@ struct Controller::Impl {
     asking.reserve(units.size());
   }
 
+  void check_sizes(const Observation& observation) const {
+    const auto number = [](auto value) { return std::to_string(value); };
+    const std::size_t count = units.size();
+    if (observation.norms.size() != count) {
+      reject(observation.step, number(count) + " norms, got " + number(observation.norms.size()));
+    }
+    if (!observation.sampled.empty() && observation.sampled.size() != count) {
+      reject(observation.step,
+             "a mask of " + number(count) + " units or none, got " + number(observation.sampled.size()));
+    }
+  }
+
+  [[noreturn]] void reject_norm(const Observation& observation, std::size_t unit) const {
+    reject(observation.step, "norms that are not negative, got " + shortest(observation.norms[unit]) + " for unit `" +
+                                 units[unit].name + "`");
+  }
+
   const Alarm& raise_alarm(std::int64_t step, const History::Findings& findings) {
     alarm = {.step = step,
              .sampled = findings.sampled,
@@ -79,9 +97,54 @@ struct Controller::Impl {
     for (std::size_t i = 0; i < findings.risks.size(); ++i) {
       const UnitIndex unit = findings.risks[i];
       if (!budget.is_candidate(unit)) continue;
-      candidates.push_back({findings.records[i].severity, unit});
+      candidates.push_back({.severity = findings.records[i].severity, .unit = unit, .kind = history.risk(unit)});
       asking.push_back(unit);
     }
+  }
+
+  // Another selector: whoever it names asks.
+  void select(std::span<const Candidate> given) {
+    candidates.clear();
+    asking.clear();
+    for (const Candidate& candidate : given) {
+      if (!budget.is_candidate(candidate.unit)) continue;
+      candidates.push_back(candidate);
+      asking.push_back(candidate.unit);
+    }
+  }
+
+  void check(std::span<const Candidate> given) const {
+    const Candidate* last = nullptr;
+    for (const Candidate& candidate : given) {
+      if (candidate.unit >= units.size() || (last != nullptr && candidate.unit <= last->unit)) {
+        reject(alarm.step, "candidates that ascend and are below " + std::to_string(units.size()) + ", got unit " +
+                               std::to_string(candidate.unit));
+      }
+      if (std::isnan(candidate.severity)) {
+        reject(alarm.step, "severities that are numbers, got NaN for unit `" + units[candidate.unit].name + "`");
+      }
+      last = &candidate;
+    }
+  }
+
+  // `choose` makes the candidates, after releases; everything else of a decision is the same for all selectors.
+  template <class Choose>
+  const Decision& decide(bool common, Choose choose) {
+    history.commit();
+    budget.release(history, common);
+    choose();
+    budget.admit(candidates, asking, history);
+    pending = nullptr;
+    last_step = alarm.step;
+    decision = {.step = alarm.step,
+                .common = common,
+                .recovered = budget.recovered(),
+                .admitted = budget.admitted(),
+                .denied = budget.denied(),
+                .futile = budget.futile(),
+                .released = budget.released(),
+                .recovered_cost = budget.cost()};
+    return decision;
   }
 
   std::vector<Unit> units;
@@ -103,27 +166,25 @@ Controller& Controller::operator=(Controller&&) noexcept = default;
 Controller::~Controller() = default;
 
 const Alarm& Controller::observe(const Observation& observation) {
-  const std::size_t count = impl_->units.size();
-  const auto number = [](auto value) { return std::to_string(value); };
-  if (impl_->pending != nullptr) {
-    reject(observation.step, "decide() or withdraw() after the observation of step " + number(impl_->alarm.step) +
+  Impl& self = *impl_;
+  if (self.pending != nullptr) {
+    reject(observation.step, "decide() or withdraw() after the observation of step " + std::to_string(self.alarm.step) +
                                  ", got another observation");
   }
-  if (observation.norms.size() != count) {
-    reject(observation.step, number(count) + " norms, got " + number(observation.norms.size()));
+  self.check_sizes(observation);
+  self.alarm = {};
+  const History::Findings& findings = self.history.observe(observation);
+  if (findings.negative_unit < self.units.size()) self.reject_norm(observation, findings.negative_unit);
+  self.pending = &findings;
+  return self.raise_alarm(observation.step, findings);
+}
+
+void Controller::check(const Observation& observation) const {
+  impl_->check_sizes(observation);
+  for (std::size_t unit = 0; unit < observation.norms.size(); ++unit) {
+    const bool sampled = observation.sampled.empty() || observation.sampled[unit] != 0;
+    if (sampled && observation.norms[unit] < 0) impl_->reject_norm(observation, unit);
   }
-  if (!observation.sampled.empty() && observation.sampled.size() != count) {
-    reject(observation.step,
-           "a mask of " + number(count) + " units or none, got " + number(observation.sampled.size()));
-  }
-  impl_->alarm = {};
-  const History::Findings& findings = impl_->history.observe(observation);
-  if (findings.negative_unit < count) {
-    reject(observation.step, "norms that are not negative, got " + shortest(observation.norms[findings.negative_unit]) +
-                                 " for unit `" + impl_->units[findings.negative_unit].name + "`");
-  }
-  impl_->pending = &findings;
-  return impl_->raise_alarm(observation.step, findings);
 }
 
 void Controller::withdraw() {
@@ -132,28 +193,17 @@ void Controller::withdraw() {
   impl_->history.discard_observation();
 }
 
-const Decision& Controller::decide(std::span<const double> evidence) {
+const Decision& Controller::decide() {
   Impl& self = *impl_;
   if (self.pending == nullptr) throw Error("expected observe() before decide()");
-  if (!evidence.empty() && evidence.size() != self.units.size()) {
-    reject(self.alarm.step, "evidence for " + std::to_string(self.units.size()) + " units or none, got " +
-                                std::to_string(evidence.size()));
-  }
-  self.history.commit();
-  self.budget.release(self.history, self.alarm.common);
-  self.select(*self.pending);
-  self.budget.admit(self.candidates, self.asking, self.history);
-  self.pending = nullptr;
-  self.last_step = self.alarm.step;
-  self.decision = {.step = self.alarm.step,
-                   .common = self.alarm.common,
-                   .recovered = self.budget.recovered(),
-                   .admitted = self.budget.admitted(),
-                   .denied = self.budget.denied(),
-                   .futile = self.budget.futile(),
-                   .released = self.budget.released(),
-                   .recovered_cost = self.budget.cost()};
-  return self.decision;
+  return self.decide(self.alarm.common, [&self] { self.select(*self.pending); });
+}
+
+const Decision& Controller::decide_among(std::span<const Candidate> candidates, bool common) {
+  Impl& self = *impl_;
+  if (self.pending == nullptr) throw Error("expected observe() before decide_among()");
+  self.check(candidates);
+  return self.decide(common, [&self, candidates] { self.select(candidates); });
 }
 
 const Decision& Controller::step(const Observation& observation) {
@@ -162,6 +212,9 @@ const Decision& Controller::step(const Observation& observation) {
 }
 
 Signals Controller::signals(UnitIndex unit) const { return impl_->history.signals(unit); }
+bool Controller::was_sampled(UnitIndex unit) const { return impl_->history.saw_sample(unit); }
+double Controller::mean_norm(UnitIndex unit) const { return impl_->history.mean(unit); }
+bool Controller::is_free(UnitIndex unit) const { return impl_->budget.is_candidate(unit); }
 std::uint32_t Controller::steps_left(UnitIndex unit) const { return impl_->budget.steps_left(unit); }
 const std::vector<Unit>& Controller::units() const { return impl_->units; }
 const Options& Controller::options() const { return impl_->options; }

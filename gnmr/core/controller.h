@@ -2,8 +2,8 @@
 // The controller: gradient norms in, units to recover out.
 //
 // One optimizer step is `observe` (signals and alarm; changes nothing), then `decide` (selection, budget, and the
-// sample is committed); `step` is both. Between the two a caller may measure more and hand it to `decide`, or
-// `withdraw` the observation and observe again.
+// sample is committed); `step` is both. Between the two a caller may find out more and `decide_among` candidates of its
+// own, or `withdraw` the observation and observe again; judge.h does so.
 //
 //   gnmr::Controller controller(units, options);
 //   const gnmr::Decision& decision = controller.step({.step = 7, .norms = norms});
@@ -11,7 +11,8 @@
 //
 // Goals: exactly what docs/algorithm.md says, bit for bit on every machine; no allocation in a step; a step over
 // 44,544 units in less time than copying 96 bytes a unit.
-// Non-goals: threads (one controller belongs to one thread at a time), files, printing, knowing what a unit is.
+// Non-goals: threads (one controller belongs to one thread at a time), files, printing, knowing what a unit is. It
+// knows norms only: the options `selector`, `guard`, `max_trials` and `error_...` are judge.h's.
 #pragma once
 
 #include <memory>
@@ -39,18 +40,34 @@ class Controller {
   /// signals of the step before end here, even where a negative norm is found.
   const Alarm& observe(const Observation& observation);
 
+  /// Throws the `Error` that `observe` would throw for these numbers of norms, or a negative one.
+  void check(const Observation& observation) const;
+
   /// Takes back the pending observation, if there is one.
   void withdraw();
 
-  /// Decides on the pending observation and commits it. `evidence` is empty or one number a unit; the plain rule
-  /// does not read it. Throws `Error` where nothing is pending. Valid until the next `observe` or `restore`.
-  const Decision& decide(std::span<const double> evidence = {});
+  /// Decides on the pending observation and commits it: units at risk by their norms are the candidates. Throws `Error`
+  /// where nothing is pending. Valid until the next `observe` or `restore`.
+  const Decision& decide();
+
+  /// As `decide`, with these candidates instead, ascending by unit; those that are not free are passed over. `common`
+  /// is what the decision says of the step. Throws `Error` too where units do not ascend or a severity is NaN.
+  const Decision& decide_among(std::span<const Candidate> candidates, bool common);
 
   /// `observe` and `decide`.
   const Decision& step(const Observation& observation);
 
   /// The signals of one unit in the last observation.
   Signals signals(UnitIndex unit) const;
+
+  /// Whether the unit had a sample in the last observation, as `signals` says it.
+  bool was_sampled(UnitIndex unit) const;
+
+  /// The mean of the unit's norms so far, a pending one not included; 0 before the first.
+  double mean_norm(UnitIndex unit) const;
+
+  /// Whether the unit can be a candidate of the next decision: not forced, not in recovery, and a wait is over.
+  bool is_free(UnitIndex unit) const;
 
   /// Decisions that the unit will still be in recovery for; 0: it is not in recovery.
   std::uint32_t steps_left(UnitIndex unit) const;

@@ -325,7 +325,7 @@ double History::noise_complement_before(UnitIndex unit) const {
 
 Signals History::signals(UnitIndex unit) const {
   Signals result{.ratio = kUndefined, .delta = kUndefined, .fall = kUndefined, .severity = kUndefined};
-  if (!observed_ || !was_sampled(unit)) return result;
+  if (!saw_sample(unit)) return result;
   result.sampled = true;
   result.risk = risk(unit);
   if (result.risk != RiskKind::none) {
@@ -354,6 +354,11 @@ Signals History::signals(UnitIndex unit) const {
   result.fall = outcome.fall;
   result.severity = outcome.severity;
   return result;
+}
+
+double History::mean(UnitIndex unit) const {
+  const MemoryColumns& memory = memory_[current_];
+  return unit_math::mean_of(memory.mean_sum[unit], unit_math::complement_of(memory.mean_weight[unit]));
 }
 
 void History::mute_zero(UnitIndex unit) {

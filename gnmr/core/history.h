@@ -52,6 +52,12 @@ class History {
   /// Signals of one unit in the last observation, committed or not.
   Signals signals(UnitIndex unit) const;
 
+  /// Whether the last observation has a sample of the unit.
+  bool saw_sample(UnitIndex unit) const { return observed_ && was_sampled(unit); }
+
+  /// The mean of the unit's norms that have been committed; 0 before the first.
+  double mean(UnitIndex unit) const;
+
   bool was_sampled(UnitIndex unit) const { return (status_[unit] & status::kNoSample) == 0; }
   bool was_zero(UnitIndex unit) const { return (status_[unit] & status::kZero) != 0; }
   RiskKind risk(UnitIndex unit) const { return static_cast<RiskKind>(status_[unit] >> status::kRiskShift); }

@@ -6,14 +6,16 @@
 //
 //   Judge judge(units, options, {.places = 3, .expected = {...}, .can_rerun = true});
 //   each step: const Hearing& hearing = judge.hear({.step = t, .norms = norms}, patrol_errors);
-//     trial:   run the step again, all high, each low path measured beside it;
-//              judge.conclude({.step = t, .norms = norms of the rerun}, errors); the update takes the rerun's gradient
-//     replay:  judge.decide(), then run the step again with the units of the decision high
-//     hold:    judge.decide(), no update
-//     proceed: judge.decide(), scaled by hearing.clip where that is not empty
+//     trial:   run the step again, all high, each low path measured beside it; then
+//              judge.conclude({.step = t, .norms = norms of the rerun}, errors); the update takes the rerun's gradient.
+//              Where the rerun fails: as the others.
+//     others:  const Ruling& ruling = judge.decide(); then as ruling.action says:
+//              proceed: the update, scaled by ruling.clip where that is not empty
+//              hold:    no update
+//              replay:  run the step again with ruling.decision.recovered high; the update takes its gradient
 //
-// Goals: the policy once, for every backend; no allocation in a step. Non-goals: measuring, rerunning, files. It belongs
-// to one thread at a time.
+// Goals: the policy once, for every backend; no allocation in a step. Non-goals: measuring, rerunning, files. It
+// belongs to one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -25,14 +27,16 @@
 
 namespace gnmr {
 
-/// Who says which units go to recovery.
-enum class Selector : std::uint8_t { automatic = 0, norms = 1, evidence = 2, evidence_after_alarm = 3, trial = 4 };
-
-/// What protects the update of an alarmed step where no trial does.
-enum class Guard : std::uint8_t { none = 0, clip = 1, skip = 2, replay = 3 };
-
 /// What is to be done with the step before its update.
-enum class Action : std::uint8_t { proceed, hold, replay, trial };
+enum class Action : std::uint8_t {
+  proceed,  // the update as it is, or clipped
+  hold,     // no update
+  replay,   // run again with the units of the decision high
+  trial,    // run again with all units high, errors measured
+};
+
+/// `"proceed"`, `"hold"`, `"replay"` or `"trial"`.
+const char* to_string(Action action);
 
 /// What a trial found.
 enum class Verdict : std::uint8_t {
@@ -47,48 +51,32 @@ const char* to_string(Verdict verdict);
 
 /// What a backend can measure.
 struct JudgeSettings {
-  std::uint32_t places = 1;              // errors a unit, 1 to 16
-  std::vector<double> expected = {};     // the format's own error of each place, 0: not known; empty: none is known
-  bool can_rerun = false;                // whether the caller can run a step again; without, no trial and no replay
+  std::uint32_t places = 1;           // errors a unit, 1 to kMostPlaces
+  std::vector<double> expected = {};  // the format's own error of each place, 0: not known; empty: none is known
+  bool can_rerun = false;             // whether the caller can run a step again; without, no trial and no replay
 };
 
 /// What was found after the norms of a step; views are valid until the next `hear`.
 struct Hearing {
   std::int64_t step = 0;
-  Action action = Action::proceed;
-  bool alarmed = false;      // norms or patrol
-  bool dismissed = false;    // the norms' alarm was answered by a patrol of all units that found nothing
-  bool spent = false;        // there would have been a rerun, but the cap is reached
-  std::span<const UnitIndex> standing_out = {};  // of the patrol, ascending
+  Action action = Action::proceed;  // `replay` only if somebody is admitted: the ruling knows
+  bool alarmed = false;             // norms or patrol
+  bool dismissed = false;           // the norms' alarm was answered by a patrol of all units that found nothing
+  bool spent = false;               // there would have been a rerun, but the cap is reached
+  std::span<const UnitIndex> standing_out = {};  // of the patrol, ascending; units in recovery are left out
   std::span<const double> clip = {};             // guard `clip`: one coefficient a unit; empty: 1 for all
 };
 
 /// The end of a step; views are valid until the next `hear`.
 struct Ruling {
   Verdict verdict = Verdict::none;
+  Action action = Action::proceed;    // what is to be done with the update now; never `trial`
+  std::span<const double> clip = {};  // guard `clip`: one coefficient a unit; empty: 1 for all
   Decision decision = {};
-  std::span<const UnitIndex> units = {};     // whose low paths stood out, ascending; of the trial, else of the patrol
-  std::span<const double> errors = {};       // of these, the one that stands out most, beside `units`
-  std::span<const double> excesses = {};     // error over its limit, beside `units`
-  std::span<const std::uint8_t> places = {}; // of which place, beside `units`
-};
-
-/// What one place of one unit remembers of its errors.
-struct ErrorState {
-  std::uint32_t samples = 0;  // k
-  double mean_sum = 0;        // m
-
-  bool operator==(const ErrorState&) const = default;
-};
-
-/// The memory of a judge.
-struct JudgeState {
-  ControllerState controller;
-  std::uint32_t places = 1;
-  std::vector<ErrorState> errors;          // units times places, in the order of `controller.units`
-  std::vector<std::uint32_t> reruns_ago;   // decisions since each rerun of the last 99, ascending; 0: in the last one
-
-  bool operator==(const JudgeState&) const = default;
+  std::span<const UnitIndex> units = {};      // whose low paths stood out, ascending; of the trial, else of the patrol
+  std::span<const double> errors = {};        // of these, the one that stands out most, beside `units`
+  std::span<const double> excesses = {};      // error over its limit, beside `units`
+  std::span<const std::uint8_t> places = {};  // of which place, beside `units`
 };
 
 /// The controller with its trials.
@@ -102,16 +90,19 @@ class Judge {
   ~Judge();
 
   /// Signals, alarm, and what is to be done. `patrol` is empty or has units times places errors, a unit's beside each
-  /// other, NaN where nothing was measured. Throws `Error`, with no state changed, for a wrong number or a negative one.
-  const Hearing& hear(const Observation& observation, std::span<const double> patrol = {});
+  /// other, NaN where nothing was measured. `may_rerun` false: the caller only watches, and no rerun is asked for, as
+  /// if the cap were reached. Throws `Error`, with no state changed, for a wrong number or a negative one.
+  const Hearing& hear(const Observation& observation, std::span<const double> patrol = {}, bool may_rerun = true);
 
-  /// Decides without a trial; after the action `trial` this is what is done when the rerun failed.
+  /// Decides without a trial; after the action `trial` this is what is done when the rerun failed: as if the cap had
+  /// been reached, but it counts as a rerun. Throws `Error` where no step has been heard.
   const Ruling& decide();
 
-  /// Decides after a trial: its norms take the place of the alarmed ones.
+  /// Decides after a trial: its norms and errors take the place of the alarmed ones. Throws `Error`, with no state
+  /// changed and the step still heard, where no trial was asked for, for another step, and as `hear`.
   const Ruling& conclude(const Observation& rerun, std::span<const double> errors);
 
-  /// Takes the step back: as if `hear` had not been called.
+  /// Takes the step back: as if `hear` had not been called. Nothing where no step has been heard.
   void withdraw();
 
   const Controller& controller() const;
@@ -122,13 +113,17 @@ class Judge {
   /// The selector in force: never `automatic`.
   Selector selector() const;
 
-  /// Reruns that may still be made in this step.
+  /// Reruns that the next step that is heard could have; 0: the cap is reached.
   std::uint32_t reruns_left() const;
 
-  /// The limit of the last judged error of a place of a unit; NaN where none was judged.
+  /// The limit of an error that was judged last (the trial's, else the patrol's of the last step); NaN where it was not
+  /// measured.
   double error_limit(UnitIndex unit, std::uint32_t place) const;
 
+  /// Everything that the next steps depend on. A step that has been heard is not part of it.
   JudgeState save() const;
+
+  /// As `Controller::restore`; error histories start afresh where `error_beta` or the places changed.
   RestoreReport restore(const JudgeState& state);
 
  private:

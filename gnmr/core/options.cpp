@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gnmr/core/options.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
@@ -9,18 +10,19 @@
 namespace gnmr {
 namespace {
 
-const OptionSpec* find_spec(std::string_view name) {
-  for (const OptionSpec& spec : option_specs()) {
-    if (spec.name == name) return &spec;
-  }
-  return nullptr;
+const OptionSpec& known(std::string_view name) {
+  const OptionSpec* spec = find_option(name);
+  if (spec == nullptr) throw Error("unknown option `" + std::string(name) + "`");
+  return *spec;
 }
 
-[[noreturn]] void throw_out_of_range(const OptionSpec& spec, double value) {
+std::string shortest(double value) {
   char shown[64];
-  const std::to_chars_result end = std::to_chars(shown, shown + sizeof shown, value);
-  throw Error("option `" + std::string(spec.name) + "`: expected " + spec.range.text + ", got " +
-              std::string(shown, end.ptr));
+  return {shown, std::to_chars(shown, shown + sizeof shown, value).ptr};
+}
+
+[[noreturn]] void throw_out_of_range(const OptionSpec& spec, const std::string& got) {
+  throw Error("option `" + std::string(spec.name) + "`: expected " + spec.range.description() + ", got " + got);
 }
 
 }  // namespace
@@ -28,6 +30,7 @@ const OptionSpec* find_spec(std::string_view name) {
 bool OptionRange::contains(double value) const {
   if (!std::isfinite(value)) return false;
   const bool is_whole = value == std::floor(value);
+  if (!words.empty()) return is_whole && value >= 0 && value < static_cast<double>(words.size());
   if (whole && !is_whole) return false;
   if (whole_from_one && value >= 1 && !is_whole) return false;
   if (or_zero && value == 0) return true;
@@ -36,13 +39,23 @@ bool OptionRange::contains(double value) const {
   return above_low && below_high;
 }
 
+std::string OptionRange::description() const {
+  if (words.empty()) return text;
+  std::string list;
+  for (const std::string_view word : words) {
+    list += list.empty() ? "one of " : ", ";
+    list += word;
+  }
+  return list;
+}
+
 const std::array<OptionSpec, kOptionCount>& option_specs() {
   using namespace option_ranges;
   static constexpr std::array<OptionSpec, kOptionCount> kSpecs{{
 #define GNMR_DESCRIBE(type, name, default_value, paper_value, range, help)                       \
   OptionSpec{#name,                                                                              \
-             default_value,                                                                      \
-             paper_value,                                                                        \
+             static_cast<double>(default_value),                                                 \
+             static_cast<double>(paper_value),                                                   \
              range,                                                                              \
              help,                                                                               \
              [](const Options& options) -> double { return static_cast<double>(options.name); }, \
@@ -51,6 +64,13 @@ const std::array<OptionSpec, kOptionCount>& option_specs() {
 #undef GNMR_DESCRIBE
   }};
   return kSpecs;
+}
+
+const OptionSpec* find_option(std::string_view name) {
+  for (const OptionSpec& spec : option_specs()) {
+    if (spec.name == name) return &spec;
+  }
+  return nullptr;
 }
 
 Options Options::preset(std::string_view name) {
@@ -64,17 +84,23 @@ Options Options::preset(std::string_view name) {
 }
 
 void set_option(Options& options, std::string_view name, double value) {
-  const OptionSpec* spec = find_spec(name);
-  if (spec == nullptr) throw Error("unknown option `" + std::string(name) + "`");
-  if (!spec->range.contains(value)) throw_out_of_range(*spec, value);
+  const OptionSpec& spec = known(name);
+  if (!spec.range.contains(value)) throw_out_of_range(spec, shortest(value));
   // Minus zero is in range wherever zero is; it is stored as plain zero so that equal options look equal.
-  spec->set_unchecked(options, value == 0 ? 0.0 : value);
+  spec.set_unchecked(options, value == 0 ? 0.0 : value);
+}
+
+void set_option(Options& options, std::string_view name, std::string_view word) {
+  const OptionSpec& spec = known(name);
+  const auto found = std::find(spec.range.words.begin(), spec.range.words.end(), word);
+  if (found == spec.range.words.end()) throw_out_of_range(spec, "`" + std::string(word) + "`");
+  spec.set_unchecked(options, static_cast<double>(found - spec.range.words.begin()));
 }
 
 void validate(const Options& options) {
   for (const OptionSpec& spec : option_specs()) {
     const double value = spec.get(options);
-    if (!spec.range.contains(value)) throw_out_of_range(spec, value);
+    if (!spec.range.contains(value)) throw_out_of_range(spec, shortest(value));
   }
   if (options.lag >= options.lock_steps) {
     throw Error("option `lag`: expected below lock_steps (" + std::to_string(options.lock_steps) + "), got " +

@@ -4,6 +4,9 @@
 // GNMR_OPTIONS is the only list: type, name, default, value in the preset `paper`, range and help. The struct, the
 // presets, the checks, JSON, command-line flags, `--help` and docs/options.md are all derived from it.
 //
+// An option is a number, or one of a few words; a word is kept as its place in the list of words, in state files too,
+// so these lists may only grow at their end.
+//
 // Goals: one place to add an option; a message that names the option and its range.
 // Non-goals: reading or printing anything (gnmr/io does that).
 #pragma once
@@ -12,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -20,7 +24,19 @@ namespace gnmr {
 /// Whole-number options are at most this.
 inline constexpr double kMaxWhole = 2147483647.0;
 
-/// The values an option may take: an interval, perhaps with 0 added, perhaps whole numbers only.
+/// Who says which units go to recovery.
+enum class Selector : std::uint8_t { automatic = 0, norms = 1, evidence = 2, evidence_after_alarm = 3, trial = 4 };
+
+/// The words of `Selector`, in its order.
+inline constexpr std::array<std::string_view, 5> kSelectorWords{"auto", "norms", "evidence", "evidence-alarm", "trial"};
+
+/// What protects the update of an alarmed step where no trial does.
+enum class Guard : std::uint8_t { none = 0, clip = 1, skip = 2, replay = 3 };
+
+/// The words of `Guard`, in its order.
+inline constexpr std::array<std::string_view, 4> kGuardWords{"none", "clip", "skip", "replay"};
+
+/// The values an option may take: an interval, perhaps with 0 added, perhaps whole numbers only; or one of some words.
 struct OptionRange {
   double low = 0;
   double high = std::numeric_limits<double>::infinity();
@@ -30,9 +46,14 @@ struct OptionRange {
   bool whole = false;           // whole numbers only
   bool whole_from_one = false;  // whole numbers only from 1 on (`max_o`: a fraction, or a count)
   const char* text = "";        // the range in words, for messages and docs
+  // Where there are words, the value is a place in their list, and nothing above counts.
+  std::span<const std::string_view> words = {};
 
   /// Whether `value` lies in the range; NaN and infinities never do.
   bool contains(double value) const;
+
+  /// The range for messages and docs: `text`, or the words.
+  std::string description() const;
 };
 
 namespace option_ranges {
@@ -49,6 +70,10 @@ inline constexpr OptionRange kWholeFromZero{.low = 0, .high = kMaxWhole, .whole 
 inline constexpr OptionRange kShare{.low = 0, .high = 1, .low_open = true, .text = "(0, 1]"};
 inline constexpr OptionRange kBudget{
     .low = 0, .high = kMaxWhole, .whole_from_one = true, .text = "0, a fraction in (0, 1), or a whole number"};
+inline constexpr OptionRange kSelectorRange{.words = kSelectorWords};
+inline constexpr OptionRange kGuardRange{.words = kGuardWords};
+inline constexpr OptionRange kTrials{.low = 0, .high = 100, .whole = true, .text = "integer 0..100"};
+inline constexpr OptionRange kZeroOrAtLeastOne{.low = 1, .or_zero = true, .text = "0 or >= 1"};
 inline constexpr OptionRange kLag{.low = 0, .high = 1, .whole = true, .text = "0 or 1, below lock_steps"};
 }  // namespace option_ranges
 
@@ -80,7 +105,19 @@ inline constexpr OptionRange kLag{.low = 0, .high = 1, .whole = true, .text = "0
   X(double, max_o, 0.01, 0.01, kBudget, "units in recovery at one time")                                             \
   X(double, max_cost, 1.0, 1.0, kShare, "share of the total cost in recovery at one time")                           \
   X(std::int32_t, group_max, 0, 0, kWholeFromZero, "units in recovery at one time in one group; 0: no limit")        \
-  X(std::int32_t, lag, 0, 0, kLag, "the decision of step t holds in step t+1+lag")
+  X(std::int32_t, lag, 0, 0, kLag, "the decision of step t holds in step t+1+lag")                                   \
+  X(Selector, selector, Selector::automatic, Selector::norms, kSelectorRange,                                        \
+    "who says which units go to recovery; auto: trial where the backend can run a step again, else norms")           \
+  X(Guard, guard, Guard::none, Guard::none, kGuardRange,                                                             \
+    "what protects the update of an alarmed step that has no trial")                                                 \
+  X(std::int32_t, max_trials, 20, 0, kTrials, "reruns in any hundred consecutive steps")                             \
+  X(double, error_factor, 4.0, 4.0, kAtLeastOne, "an error above this many times the usual stands out")              \
+  X(double, error_floor, 0.1, 0.1, kNotNegative, "an error below this never stands out")                             \
+  X(double, error_ceiling, 4.0, 4.0, kZeroOrAtLeastOne,                                                              \
+    "an error above this many times the format's own always does (but for error_floor); 0: no such limit")           \
+  X(double, error_beta, 0.98, 0.98, kDecay, "decay of the usual error")                                              \
+  X(std::int32_t, error_warmup, 10, 10, kWholeFromOne,                                                               \
+    "errors that a place must have had before its own mean is its usual one")
 
 /// All options with the values of the preset `default`.
 struct Options {
@@ -103,6 +140,12 @@ struct OptionSpec {
   std::string_view help;
   double (*get)(const Options&);
   void (*set_unchecked)(Options&, double);
+
+  /// Whether its value is a word.
+  bool is_word() const { return !range.words.empty(); }
+
+  /// The word of a value in range; only where `is_word`.
+  std::string_view word_of(double value) const { return range.words[static_cast<std::size_t>(value)]; }
 };
 
 /// How many options there are.
@@ -115,11 +158,17 @@ inline constexpr std::size_t kOptionCount = 0
 /// Every option, in the order of the declaration.
 const std::array<OptionSpec, kOptionCount>& option_specs();
 
+/// The option of that name; null where there is none.
+const OptionSpec* find_option(std::string_view name);
+
 /// The names of the presets, the default one first.
 inline constexpr std::array<std::string_view, 2> kPresetNames{"default", "paper"};
 
 /// Sets one option by name; an `Error` that names it where it is unknown or `value` is out of range.
 void set_option(Options& options, std::string_view name, double value);
+
+/// Sets one option whose value is a word; an `Error` that names it where it is unknown, a number, or has no such word.
+void set_option(Options& options, std::string_view name, std::string_view word);
 
 /// Checks every option and what they must be together; throws `Error` naming the first that is wrong.
 void validate(const Options& options);

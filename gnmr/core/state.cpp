@@ -52,8 +52,7 @@ void check_recovery(const UnitState& unit) {
   if (unit.steps_left == 0 || unit.steps_left > unit.last_lock_steps) {
     reject(unit, "a recovery with at least one step left, and no more than its lock");
   }
-  if (unit.admitted_for != RiskKind::non_finite && unit.admitted_for != RiskKind::rise &&
-      unit.admitted_for != RiskKind::fall) {
+  if (unit.admitted_for == RiskKind::none || unit.admitted_for > RiskKind::error) {
     reject(unit, "a reason for its recovery");
   }
 }
@@ -69,6 +68,31 @@ void check_state(const ControllerState& state) {
     if (!names.insert(unit.name).second) throw Error("state: expected unique names, got `" + unit.name + "` twice");
     check_history(unit, static_cast<std::size_t>(state.options.window));
     check_recovery(unit);
+  }
+}
+
+void check_state(const JudgeState& state) {
+  check_state(state.controller);
+  if (state.places > kMostPlaces) {
+    throw Error("state: expected at most " + std::to_string(kMostPlaces) + " places, got " +
+                std::to_string(state.places));
+  }
+  if (state.errors.size() != state.controller.units.size() * state.places) {
+    throw Error("state: expected " + std::to_string(state.places) + " errors for each of " +
+                std::to_string(state.controller.units.size()) + " units, got " + std::to_string(state.errors.size()));
+  }
+  for (std::size_t i = 0; i < state.errors.size(); ++i) {
+    const ErrorState& error = state.errors[i];
+    if (!is_mean_sum(error.mean_sum) || (error.samples == 0 && error.mean_sum != 0)) {
+      reject(state.controller.units[i / state.places], "usual errors that are not negative, and none before the first");
+    }
+  }
+  for (std::size_t i = 0; i < state.reruns_ago.size(); ++i) {
+    const bool ascends = i == 0 || state.reruns_ago[i] > state.reruns_ago[i - 1];
+    if (!ascends || state.reruns_ago[i] >= kRerunMemory) {
+      throw Error("state: expected reruns of the last " + std::to_string(kRerunMemory) + " decisions, ascending, got " +
+                  std::to_string(state.reruns_ago[i]) + " decisions ago");
+    }
   }
 }
 

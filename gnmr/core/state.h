@@ -50,8 +50,35 @@ struct ControllerState {
   bool operator==(const ControllerState&) const = default;
 };
 
+/// What one place of one unit remembers of its errors.
+struct ErrorState {
+  std::uint32_t samples = 0;  // k
+  double mean_sum = 0;        // m
+
+  bool operator==(const ErrorState&) const = default;
+};
+
+/// The memory of a judge (judge.h).
+struct JudgeState {
+  ControllerState controller;
+  std::uint32_t places = 0;               // 0: nothing is known of errors, as in the state of a plain controller
+  std::vector<ErrorState> errors;         // units times places, in the order of `controller.units`
+  std::vector<std::uint32_t> reruns_ago;  // decisions since each rerun of the last 99, ascending; 0: in the last one
+
+  bool operator==(const JudgeState&) const = default;
+};
+
+/// At most this many places a unit.
+inline constexpr std::uint32_t kMostPlaces = 16;
+
+/// A rerun counts for this many decisions after its own.
+inline constexpr std::uint32_t kRerunMemory = 99;
+
 /// Throws `Error` for a state that no controller can have written: values out of range, names twice, ...
 void check_state(const ControllerState& state);
+
+/// The same for a judge's.
+void check_state(const JudgeState& state);
 
 /// What loading a state did besides taking over histories.
 struct RestoreReport {
@@ -61,11 +88,13 @@ struct RestoreReport {
   bool beta_changed = false;                // means start afresh
   bool noise_beta_changed = false;          // usual changes start afresh
   bool window_changed = false;
+  bool error_beta_changed = false;  // usual errors start afresh (a judge's)
+  bool places_changed = false;      // likewise
 
   /// Whether the state was taken over without any change.
   bool exact() const {
     return unknown_units.empty() && new_units.empty() && released_units.empty() && !beta_changed &&
-           !noise_beta_changed && !window_changed;
+           !noise_beta_changed && !window_changed && !error_beta_changed && !places_changed;
   }
 };
 

@@ -13,6 +13,8 @@ const char* to_string(RiskKind kind) {
       return "rise";
     case RiskKind::fall:
       return "fall";
+    case RiskKind::error:
+      return "error";
   }
   return "none";
 }

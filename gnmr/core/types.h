@@ -65,10 +65,10 @@ struct Observation {
   std::span<const std::uint8_t> sampled = {};  // one a unit, 0: no sample; empty: every unit has one
 };
 
-/// Why a unit is at risk.
-enum class RiskKind : std::uint8_t { none = 0, non_finite = 1, rise = 2, fall = 3 };
+/// Why a unit is at risk, or was admitted. `error`: the error of its low path; no norm has that kind.
+enum class RiskKind : std::uint8_t { none = 0, non_finite = 1, rise = 2, fall = 3, error = 4 };
 
-/// `"none"`, `"non-finite"`, `"rise"` or `"fall"`.
+/// `"none"`, `"non-finite"`, `"rise"`, `"fall"` or `"error"`.
 const char* to_string(RiskKind kind);
 
 /// The signals of one unit in one step. What is not defined is NaN: delta and fall of a non-finite norm, all but
@@ -93,6 +93,13 @@ struct Alarm {
 
   /// Whether any unit is at risk.
   bool raised() const { return !risks.empty(); }
+};
+
+/// A unit that asks for recovery; the most severe comes first.
+struct Candidate {
+  double severity = 0;
+  UnitIndex unit = 0;
+  RiskKind kind = RiskKind::error;
 };
 
 /// The decision of one step. Indices ascend; the views are valid until the next `observe`.

@@ -6,6 +6,7 @@
 #include <ATen/Parallel.h>
 #include <torch/version.h>
 
+#include "gnmr/engine/laboratory.h"
 #include "gnmr/torch/collective.h"
 #include "gnmr/train/trainer.h"
 
@@ -22,7 +23,7 @@ class TorchEngine : public run::Engine {
   run::TrainOutcome train(const run::TrainSettings& settings, run::TrainObserver& observer) override {
     try {
       nn::Collective alone;
-      train::Trainer trainer(settings, observer, alone);
+      train::Trainer trainer(settings, observer, alone, make_laboratory);
       return trainer.run();
     } catch (const c10::Error& error) {
       throw std::runtime_error(std::string("torch: ") + error.what_without_backtrace());

@@ -22,6 +22,9 @@ inline constexpr std::int64_t kJournalVersion = 1;
 /// Risks of one step are written for at most this many units, the most severe ones.
 inline constexpr std::size_t kMostRisksAStep = 32;
 
+/// A rerun whose gradient is at least this far from the alarmed one changed the update by something.
+inline constexpr double kHelpfulDistance = 0.1;
+
 /// The first line: what is watched, and how.
 struct JournalHeader {
   std::int64_t version = kJournalVersion;
@@ -57,14 +60,21 @@ struct JournalEvent {
   std::uint64_t left = 0;  // decisions that it will still be in recovery for
 };
 
-/// A step that was run again in high precision.
+/// A step that was run again before its update. What is not known is absent or empty.
 struct JournalTrial {
   std::int64_t step = 0;
-  std::string verdict;
-  std::vector<std::string> units;
-  std::vector<double> errors;
-  std::vector<double> losses;
-  double seconds = 0;
+  std::string verdict = {};              // `numeric`, `common`, `gone`; `none` where nothing was judged, as in a replay
+  std::vector<std::string> units = {};   // whose low paths stood out
+  std::vector<double> errors = {};       // beside `units`
+  std::vector<double> losses = {};       // of the alarmed run of the step, then of the rerun
+  double seconds = 0;                    // that the rerun took
+  std::string rerun = "trial";           // or `replay`
+  std::vector<std::string> places = {};  // beside `units`: `forward`, `input_gradient`, `weight_gradient`
+  std::vector<double> excesses = {};     // beside `units`: the error over its limit
+  std::optional<double> distance = {};   // how far apart at least the two gradients are, relative to the rerun's
+  std::vector<double> norms = {};        // of the whole gradient, in the order of `losses`
+  std::optional<std::int64_t> rank = {};  // for the verdict `gone`: on which the fault seems to have been
+  std::optional<bool> applied = {};       // whether the rerun's gradient made an update
 };
 
 /// Whether decisions are carried out.
@@ -74,6 +84,7 @@ enum class JournalModeKind : std::uint8_t { armed, watch, high };
 struct JournalMode {
   JournalModeKind mode = JournalModeKind::armed;
   std::string why;
+  std::optional<std::int64_t> after_step = {};  // the last one told before it; found by readers, not written
 };
 
 /// The run goes on from a saved state; `step` is the next one.
@@ -85,6 +96,7 @@ struct JournalResume {
 struct JournalNote {
   std::uint64_t dropped = 0;
   std::string text;
+  std::optional<std::int64_t> after_step = {};  // as of a mode
 };
 
 /// Any line of a known kind.

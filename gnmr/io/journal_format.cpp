@@ -84,12 +84,20 @@ void append_line(std::string& out, const JournalEventView& record) {
 
 void append_line(std::string& out, const JournalTrial& record) {
   const auto append_number = [&](double value) { append_json_number(out, value); };
+  const auto append_text = [&](const std::string& text) { append_json_string(out, text); };
   append_field(out, R"({"kind":"trial","step":)", record.step);
+  append_text_field(out, R"(,"rerun":)", record.rerun);
   append_text_field(out, R"(,"verdict":)", record.verdict);
-  append_list(out, R"(,"units":)", record.units, [&](const std::string& unit) { append_json_string(out, unit); });
+  append_list(out, R"(,"units":)", record.units, append_text);
+  if (!record.places.empty()) append_list(out, R"(,"places":)", record.places, append_text);
   append_list(out, R"(,"errors":)", record.errors, append_number);
+  if (!record.excesses.empty()) append_list(out, R"(,"excesses":)", record.excesses, append_number);
   append_list(out, R"(,"losses":)", record.losses, append_number);
+  if (!record.norms.empty()) append_list(out, R"(,"norms":)", record.norms, append_number);
+  append_if_known(out, R"(,"distance":)", record.distance);
   append_field(out, R"(,"seconds":)", record.seconds);
+  if (record.rank) append_field(out, R"(,"rank":)", *record.rank);
+  if (record.applied) out += *record.applied ? R"(,"applied":true)" : R"(,"applied":false)";
   out += "}\n";
 }
 

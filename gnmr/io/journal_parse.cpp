@@ -9,6 +9,7 @@
 #include "gnmr/core/error.h"
 #include "gnmr/io/journal_format.h"
 #include "gnmr/io/json_text.h"
+#include "gnmr/io/options_json.h"
 
 namespace gnmr::io {
 namespace {
@@ -81,16 +82,24 @@ std::vector<double> numbers_of(const Json& object, const char* key) {
   return numbers;
 }
 
+std::vector<std::string> texts_of(const Json& object, const char* key) {
+  std::vector<std::string> texts;
+  for (const Json& value : list_of(object, key)) {
+    if (!value.is_string()) fail_field(key, "an array of strings");
+    texts.push_back(value.get<std::string>());
+  }
+  return texts;
+}
+
 // Like the state file: an option that came later is the default, one that has gone is passed over.
 Options parse_options(const Json& object) {
   if (!object.is_object()) fail_field("options", "an object");
-  Options options;
+  Json known = Json::object();
   for (const OptionSpec& spec : option_specs()) {
     const auto found = object.find(spec.name);
-    if (found != object.end()) set_option(options, spec.name, number_of(*found, spec.name));
+    if (found != object.end()) known[std::string(spec.name)] = *found;
   }
-  validate(options);
-  return options;
+  return read_options(known.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 Unit parse_unit(const Json& object) {
@@ -144,13 +153,17 @@ JournalRecord parse_trial(const Json& object) {
   JournalTrial trial;
   trial.step = signed_of(object, "step");
   trial.verdict = text_of(object, "verdict");
-  for (const Json& unit : list_of(object, "units")) {
-    if (!unit.is_string()) fail_field("units", "an array of strings");
-    trial.units.push_back(unit.get<std::string>());
-  }
+  trial.units = texts_of(object, "units");
   trial.errors = numbers_of(object, "errors");
   trial.losses = numbers_of(object, "losses");
   trial.seconds = number_of(field(object, "seconds"), "seconds");
+  if (object.contains("rerun")) trial.rerun = text_of(object, "rerun");
+  if (object.contains("places")) trial.places = texts_of(object, "places");
+  if (object.contains("excesses")) trial.excesses = numbers_of(object, "excesses");
+  trial.distance = optional_number(object, "distance");
+  if (object.contains("norms")) trial.norms = numbers_of(object, "norms");
+  if (object.contains("rank")) trial.rank = signed_of(object, "rank");
+  if (object.contains("applied")) trial.applied = flag_of(object, "applied");
   return trial;
 }
 

@@ -11,7 +11,7 @@ namespace gnmr::io {
 namespace {
 
 // Sorts records into steps. What is told of one step stands together in a journal, so a step that comes up again after
-// another one, or after a resume, is told anew.
+// another one is told anew. A resume ends what was told of its step and of later ones.
 class JournalCollector {
  public:
   void operator()(JournalHeader& header) {
@@ -20,6 +20,7 @@ class JournalCollector {
   }
   void operator()(JournalResume& resume) {
     current_ = nullptr;
+    entries_.erase(entries_.lower_bound(resume.step), entries_.end());
     journal_.resumes.push_back(resume);
   }
   void operator()(JournalStep& step) {
@@ -29,8 +30,12 @@ class JournalCollector {
   }
   void operator()(JournalEvent& event) { entry(event.step).events.push_back(std::move(event)); }
   void operator()(JournalTrial& trial) { entry(trial.step).trials.push_back(std::move(trial)); }
-  void operator()(JournalMode& mode) { journal_.modes.push_back(std::move(mode)); }
+  void operator()(JournalMode& mode) {
+    mode.after_step = last_step();
+    journal_.modes.push_back(std::move(mode));
+  }
   void operator()(JournalNote& note) {
+    note.after_step = last_step();
     journal_.dropped += note.dropped;
     journal_.notes.push_back(std::move(note));
   }
@@ -42,6 +47,11 @@ class JournalCollector {
   }
 
  private:
+  std::optional<std::int64_t> last_step() const {
+    if (current_ != nullptr) return current_->number;
+    return entries_.empty() ? std::nullopt : std::optional(entries_.rbegin()->first);
+  }
+
   JournalStepEntry& entry(std::int64_t step) {
     if (current_ == nullptr || current_->number != step) {
       current_ = &entries_[step];

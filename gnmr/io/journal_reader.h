@@ -62,7 +62,8 @@ struct Journal {
   bool torn = false;
 };
 
-/// Reads a whole journal. Where a resumed run tells a step again, what was told of it before is forgotten.
+/// Reads a whole journal. Where a run was resumed, what was told before of the next step and of later ones is
+/// forgotten: they are run again, or the run never came so far again.
 Journal read_journal(const std::string& path);
 
 /// Reads a whole journal from a reader.

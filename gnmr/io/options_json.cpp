@@ -11,6 +11,7 @@
 
 #include "gnmr/core/error.h"
 #include "gnmr/io/json_text.h"
+#include "gnmr/io/number_text.h"
 #include "gnmr/io/whole_file.h"
 
 namespace gnmr::io {
@@ -46,7 +47,8 @@ class OptionsHandler : public nlohmann::json_sax<nlohmann::json> {
   bool end_object() override { return true; }
 
   bool string(std::string& text) override {
-    if (!in_object_ || spec_index_) refuse("a string");
+    if (!in_object_) refuse("a string");
+    if (spec_index_) return word(text);
     if (std::find(kPresetNames.begin(), kPresetNames.end(), text) == kPresetNames.end()) {
       fail(fmt::format("`{}`: expected one of {}, got {}", kPresetKey, fmt::join(kPresetNames, ", "), in_quotes(text)));
     }
@@ -67,10 +69,9 @@ class OptionsHandler : public nlohmann::json_sax<nlohmann::json> {
       if (preset_) fail(fmt::format("`{}` is there twice", name));
       return true;
     }
-    const auto& specs = option_specs();
-    const auto spec = std::find_if(specs.begin(), specs.end(), [&](const OptionSpec& s) { return s.name == name; });
-    if (spec == specs.end()) fail(fmt::format("unknown option {}", in_quotes(name)));
-    spec_index_ = static_cast<std::size_t>(spec - specs.begin());
+    const OptionSpec* const spec = find_option(name);
+    if (spec == nullptr) fail(fmt::format("unknown option {}", in_quotes(name)));
+    spec_index_ = static_cast<std::size_t>(spec - option_specs().data());
     if (values_[*spec_index_]) fail(fmt::format("option `{}` is there twice", name));
     return true;
   }
@@ -83,14 +84,25 @@ class OptionsHandler : public nlohmann::json_sax<nlohmann::json> {
 
  private:
   bool number(double value) {
-    if (!in_object_ || !spec_index_) refuse("a number");
+    if (!in_object_ || !spec_index_ || spec().is_word()) refuse("a number");
     values_[*spec_index_] = value;
     return true;
   }
 
+  bool word(const std::string& text) {
+    const auto words = spec().range.words;
+    const auto found = std::find(words.begin(), words.end(), text);
+    if (found == words.end()) refuse(spec().is_word() ? in_quotes(text) : "a string");
+    values_[*spec_index_] = static_cast<double>(found - words.begin());
+    return true;
+  }
+
+  const OptionSpec& spec() const { return option_specs()[*spec_index_]; }
+
   [[noreturn]] void refuse(std::string_view what) const {
     if (!in_object_) fail(fmt::format("expected a JSON object of options, got {}", what));
-    fail(fmt::format("option `{}`: expected {}, got {}", key_, spec_index_ ? "a number" : "a string", what));
+    const std::string expected = !spec_index_ ? "a string" : spec().is_word() ? spec().range.description() : "a number";
+    fail(fmt::format("option `{}`: expected {}, got {}", key_, expected, what));
   }
 
   bool in_object_ = false;
@@ -124,7 +136,11 @@ std::string write_options(const Options& options) {
     out += separator;
     append_json_string(out, spec.name);
     out += ':';
-    append_json_number(out, spec.get(options));
+    if (spec.is_word()) {
+      append_json_string(out, spec.word_of(spec.get(options)));
+    } else {
+      append_json_number(out, spec.get(options));
+    }
     separator = ',';
   }
   out += '}';
@@ -137,11 +153,19 @@ std::string option_flag(std::string_view name) {
   return flag;
 }
 
+std::string option_text(const OptionSpec& spec, double value) {
+  if (spec.is_word()) return std::string(spec.word_of(value));
+  std::string text;
+  append_number(text, value);
+  return text;
+}
+
 std::string options_markdown() {
   std::string out = "| name | flag | default | `paper` | range | meaning |\n|---|---|---|---|---|---|\n";
   for (const OptionSpec& spec : option_specs()) {
-    out += fmt::format("| `{}` | `{}` | {} | {} | {} | {} |\n", spec.name, option_flag(spec.name), spec.default_value,
-                       spec.paper_value, spec.range.text, spec.help);
+    out += fmt::format("| `{}` | `{}` | {} | {} | {} | {} |\n", spec.name, option_flag(spec.name),
+                       option_text(spec, spec.default_value), option_text(spec, spec.paper_value),
+                       spec.range.description(), spec.help);
   }
   return out;
 }

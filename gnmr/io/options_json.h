@@ -27,6 +27,9 @@ std::string write_options(const Options& options);
 /// The flag of an option on the command line: `lock_steps` is `--lock-steps`.
 std::string option_flag(std::string_view name);
 
+/// A value of an option as text: a word, or the shortest number that reads back as the same.
+std::string option_text(const OptionSpec& spec, double value);
+
 /// The table of all options in Markdown: name, flag, default, `paper`, range, meaning.
 std::string options_markdown();
 

@@ -15,6 +15,7 @@
 #include "gnmr/io/checksum.h"
 #include "gnmr/io/json_text.h"
 #include "gnmr/io/little_endian.h"
+#include "gnmr/io/state_errors.h"
 #include "gnmr/io/whole_file.h"
 
 namespace gnmr::io {
@@ -31,7 +32,10 @@ constexpr std::string_view kProgress = "progress";
 constexpr std::string_view kNames = "names";
 constexpr std::string_view kHistory = "history";
 constexpr std::string_view kRecovery = "recovery";
-constexpr std::array kOwnSections{kOptions, kProgress, kNames, kHistory, kRecovery};
+constexpr std::array kControllerSections{kOptions, kProgress, kNames, kHistory, kRecovery};
+constexpr std::string_view kErrors = "errors";
+constexpr std::string_view kReruns = "reruns";
+constexpr std::array kJudgeSections{kErrors, kReruns};
 
 // The fewest bytes that a unit takes in each section; a count of units is believed only if they are there.
 constexpr std::size_t kNameSize = 4 + 1;
@@ -42,7 +46,8 @@ enum RecoveryFlag : unsigned { kWasReleased = 1, kZeroMuted = 2, kInRecovery = 4
 constexpr unsigned kAllFlags = kWasReleased | kZeroMuted | kInRecovery | kSampledInRecovery;
 
 bool is_own_section(std::string_view name) {
-  return std::find(kOwnSections.begin(), kOwnSections.end(), name) != kOwnSections.end();
+  const auto holds = [name](const auto& names) { return std::find(names.begin(), names.end(), name) != names.end(); };
+  return holds(kControllerSections) || holds(kJudgeSections);
 }
 
 [[noreturn]] void refuse(const std::string& message) { throw Error("[state] " + message); }
@@ -205,7 +210,7 @@ Options decode_options(LittleEndianReader reader) {
     for (const OptionSpec& spec : option_specs()) {
       if (spec.name != name) continue;
       if (!spec.range.contains(value)) {
-        reader.fail(fmt::format("option {} is {}, expected {}", in_quotes(name), value, spec.range.text));
+        reader.fail(fmt::format("option {} is {}, expected {}", in_quotes(name), value, spec.range.description()));
       }
       set_option(options, name, value);
     }
@@ -285,7 +290,7 @@ void decode_recovery(LittleEndianReader reader, std::vector<UnitState>& units) {
     const unsigned flags = reader.take<std::uint8_t>();
     const unsigned kind = reader.take<std::uint8_t>();
     if ((flags & ~kAllFlags) != 0) reader.fail(fmt::format("unit {}: flags {:#x}", in_quotes(unit.name), flags));
-    if (kind > static_cast<unsigned>(RiskKind::fall)) {
+    if (kind > static_cast<unsigned>(RiskKind::error)) {
       reader.fail(fmt::format("unit {}: {} is no kind of risk", in_quotes(unit.name), kind));
     }
     unit.was_released = (flags & kWasReleased) != 0;
@@ -297,25 +302,51 @@ void decode_recovery(LittleEndianReader reader, std::vector<UnitState>& units) {
   expect_end(reader);
 }
 
-}  // namespace
-
-std::string encode_state(const ControllerState& state, const ExtraSections& extra_sections) {
-  std::string out = header(0, 0, 0);
-  append_section(out, kOptions, encode_options(state.options));
-  append_section(out, kProgress, encode_progress(state));
-  append_section(out, kNames, encode_names(state.units));
-  append_section(out, kHistory, encode_history(state.units));
-  append_section(out, kRecovery, encode_recovery(state.units));
+void append_extra_sections(std::string& out, const ExtraSections& extra_sections) {
   for (const auto& [name, payload] : extra_sections) {
     if (name.empty() || name.size() > kLongestSectionName || !is_utf8(name) || is_own_section(name)) {
       refuse("cannot save a section named " + in_quotes(name));
     }
     append_section(out, name, payload);
   }
-  const auto section_count = static_cast<std::uint32_t>(kOwnSections.size() + extra_sections.size());
-  out.replace(0, kHeaderSize, header(section_count, out.size(), 0));
-  out.replace(0, kHeaderSize, header(section_count, out.size(), checksum_of(out)));
+}
+
+// The file but for its header.
+std::string encode_controller(const ControllerState& state) {
+  std::string out = header(0, 0, 0);
+  append_section(out, kOptions, encode_options(state.options));
+  append_section(out, kProgress, encode_progress(state));
+  append_section(out, kNames, encode_names(state.units));
+  append_section(out, kHistory, encode_history(state.units));
+  append_section(out, kRecovery, encode_recovery(state.units));
   return out;
+}
+
+std::string sealed(std::string out, std::size_t sections) {
+  const auto count = static_cast<std::uint32_t>(sections);
+  out.replace(0, kHeaderSize, header(count, out.size(), 0));
+  out.replace(0, kHeaderSize, header(count, out.size(), checksum_of(out)));
+  return out;
+}
+
+}  // namespace
+
+std::string encode_state(const ControllerState& state, const ExtraSections& extra_sections) {
+  std::string out = encode_controller(state);
+  append_extra_sections(out, extra_sections);
+  return sealed(std::move(out), kControllerSections.size() + extra_sections.size());
+}
+
+std::string encode_state(const JudgeState& state, const ExtraSections& extra_sections) {
+  // What a judge does not know is left out: then it is the state of a controller.
+  const bool has_errors = state.places != 0 || !state.errors.empty();
+  const bool has_reruns = !state.reruns_ago.empty();
+  std::string out = encode_controller(state.controller);
+  if (has_errors) append_section(out, kErrors, encode_errors(state));
+  if (has_reruns) append_section(out, kReruns, encode_reruns(state));
+  append_extra_sections(out, extra_sections);
+  const std::size_t own = kControllerSections.size() + (has_errors ? 1 : 0) + (has_reruns ? 1 : 0);
+  return sealed(std::move(out), own + extra_sections.size());
 }
 
 LoadedState decode_state(std::span<const std::byte> bytes) {
@@ -327,11 +358,14 @@ LoadedState decode_state(std::span<const std::byte> bytes) {
   if (found.checksum != checksum_of(file)) refuse("byte 24: the checksum is wrong, the file is damaged");
   const Sections sections = find_sections(file, found.section_count);
   LoadedState loaded;
-  loaded.state.options = decode_options(open_section(sections, kOptions));
-  decode_progress(open_section(sections, kProgress), loaded.state);
-  decode_names(open_section(sections, kNames), sections, loaded.state);
-  decode_history(open_section(sections, kHistory), loaded.state.units);
-  decode_recovery(open_section(sections, kRecovery), loaded.state.units);
+  ControllerState& controller = loaded.state.controller;
+  controller.options = decode_options(open_section(sections, kOptions));
+  decode_progress(open_section(sections, kProgress), controller);
+  decode_names(open_section(sections, kNames), sections, controller);
+  decode_history(open_section(sections, kHistory), controller.units);
+  decode_recovery(open_section(sections, kRecovery), controller.units);
+  if (sections.contains(kErrors)) decode_errors(open_section(sections, kErrors), loaded.state);
+  if (sections.contains(kReruns)) decode_reruns(open_section(sections, kReruns), loaded.state);
   for (const auto& [name, section] : sections) {
     if (!is_own_section(name)) loaded.extra_sections.emplace(name, section.payload);
   }
@@ -339,6 +373,10 @@ LoadedState decode_state(std::span<const std::byte> bytes) {
 }
 
 void save_state(const std::string& path, const ControllerState& state, const ExtraSections& extra_sections) {
+  replace_file(path, encode_state(state, extra_sections));
+}
+
+void save_state(const std::string& path, const JudgeState& state, const ExtraSections& extra_sections) {
   replace_file(path, encode_state(state, extra_sections));
 }
 

@@ -5,19 +5,22 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <set>
 #include <vector>
 
 #include "gnmr/io/journal_reader.h"
-#include "gnmr/io/text_error.h"
-#include "gnmr/lab/json_values.h"
+#include "gnmr/lab/fault_harm.h"
+#include "gnmr/lab/fault_list.h"
 #include "gnmr/lab/run_detection.h"
+#include "gnmr/run/harm.h"
 #include "gnmr/run/metrics.h"
 #include "gnmr/run/run_folder.h"
 
 namespace gnmr::lab {
 namespace {
 
-constexpr std::int64_t kCellVersion = 1;
+namespace fs = std::filesystem;
+
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 double median(std::vector<double> values) {
@@ -29,24 +32,21 @@ double median(std::vector<double> values) {
 
 /// Whether the controller's decisions are carried out; elsewhere its journal tells what it would have done.
 bool switches(const run::RunInfo& info) {
-  return info.settings.controller == "gnmr" && info.settings.random_units.empty();
+  return info.settings.controller == "gnmr" && info.settings.random_units.empty() && !info.settings.oracle;
 }
 
 void add_training(const std::vector<run::TrainLine>& lines, const run::RunInfo& info, CellResult& cell) {
-  std::vector<double> milliseconds;
   const auto units = static_cast<double>(std::max<std::int64_t>(info.units, 1));
   double recovered = 0;
   double high = 0;
   double peak = 0;
   for (const run::TrainLine& line : lines) {
-    milliseconds.push_back(1000 * line.seconds);
     recovered += static_cast<double>(line.recovered);
     high += static_cast<double>(line.high);
     peak = std::max(peak, static_cast<double>(line.recovered));
     if (!line.applied) ++cell.skipped_updates;
   }
   const auto count = static_cast<double>(lines.size());
-  cell.step_ms = median(std::move(milliseconds));
   cell.share_mean = recovered / count / units;
   cell.share_peak = peak / units;
   // Without a recipe there is no other path.
@@ -73,52 +73,56 @@ void add_journal(const io::Journal& journal, const run::RunInfo& info, CellResul
   cell.risks_per_thousand = sampled == 0 ? 0 : 1000 * static_cast<double>(risks) / static_cast<double>(sampled);
 }
 
-Json detection_json(const Detection& detection) {
-  return {{"faults", detection.faults},
-          {"recall", json_number(detection.recall)},
-          {"precision", json_number(detection.precision)},
-          {"delay", json_number(detection.delay)}};
+/// Steps that ran again: how often, and what that took. `plain_seconds` is what all steps took without.
+Reruns reruns_in(const io::Journal& journal, double plain_seconds) {
+  Reruns reruns;
+  double seconds = 0;
+  for (const io::JournalStepEntry& entry : journal.steps) {
+    for (const io::JournalTrial& trial : entry.trials) {
+      seconds += trial.seconds;
+      if (trial.rerun == "replay") ++reruns.replays;
+      if (trial.verdict == "numeric") ++reruns.numeric;
+      if (trial.verdict == "common") ++reruns.common;
+      if (trial.verdict == "gone") ++reruns.gone;
+    }
+  }
+  if (seconds > 0) reruns.time_share = seconds / (seconds + plain_seconds);
+  return reruns;
 }
 
-CellResult cell_of(const Json& object) {
-  if (const std::int64_t version = run::whole_of(run::field(object, "version"), "version"); version != kCellVersion) {
-    throw Error("version " + std::to_string(version) + ", this program reads " + std::to_string(kCellVersion));
+/// The harm of faults, step by step; empty where it was not measured.
+std::vector<run::HarmLine> harm_in(const run::RunFolder& folder) {
+  std::error_code ignored;
+  return fs::exists(folder.harm(), ignored) ? run::read_harm(folder.harm()) : std::vector<run::HarmLine>{};
+}
+
+/// The median of steps that took no longer because harm was measured beside them.
+double typical_ms(const std::vector<run::TrainLine>& lines, const std::vector<run::HarmLine>& harm) {
+  std::set<std::int64_t> longer;
+  for (const run::HarmLine& line : harm) longer.insert(line.step);
+  std::vector<double> milliseconds;
+  std::vector<double> all;
+  for (const run::TrainLine& line : lines) {
+    all.push_back(1000 * line.seconds);
+    if (!longer.contains(line.step)) milliseconds.push_back(1000 * line.seconds);
   }
-  const auto number = [&](const char* key) { return run::number_of(run::field(object, key), key); };
-  const auto whole = [&](const char* key) { return run::whole_of(run::field(object, key), key); };
-  CellResult cell{.arm = run::text_of(run::field(object, "arm"), "arm"),
-                  .seed = whole("seed"),
-                  .run = run::text_of(run::field(object, "run"), "run"),
-                  .steps = whole("steps"),
-                  .loss = number("loss"),
-                  .train_loss_tail = number("train_loss_tail"),
-                  .share_mean = number("share_mean"),
-                  .share_peak = number("share_peak"),
-                  .high_mean = number("high_mean"),
-                  .risks_per_thousand = number("risks_per_thousand"),
-                  .admissions = static_cast<std::uint64_t>(whole("admissions")),
-                  .skipped_updates = whole("skipped_updates"),
-                  .step_ms = number("step_ms"),
-                  .units = whole("units")};
-  if (object.contains("loss_low")) cell.loss_low = number("loss_low");
-  if (object.contains("note")) cell.note = run::text_of(object.at("note"), "note");
-  if (object.contains("faults")) {
-    cell.detection = {.faults = static_cast<std::uint64_t>(whole("faults")),
-                      .recall = number("recall"),
-                      .precision = number("precision"),
-                      .delay = number("delay")};
-  }
-  return cell;
+  return median(milliseconds.empty() ? std::move(all) : std::move(milliseconds));
 }
 
 }  // namespace
 
+double FaultHarm::recall() const {
+  return counted() == 0 ? kNan : static_cast<double>(met + covered) / static_cast<double>(counted());
+}
+
 bool CellResult::diverged() const { return !std::isfinite(loss); }
+
+double CellResult::step_ms_with_reruns() const { return reruns ? step_ms / (1 - reruns->time_share) : step_ms; }
 
 std::optional<CellResult> measure_run(const std::string& run_folder) {
   const run::RunFolder folder(run_folder);
   std::error_code ignored;
-  if (!folder.holds_run() || !std::filesystem::exists(folder.metrics(), ignored)) return std::nullopt;
+  if (!folder.holds_run() || !fs::exists(folder.metrics(), ignored)) return std::nullopt;
   const run::RunInfo info = run::load_run_info(folder);
   const run::Metrics metrics = run::read_metrics(folder.metrics());
   const std::int64_t steps = info.settings.steps;
@@ -128,37 +132,18 @@ std::optional<CellResult> measure_run(const std::string& run_folder) {
   cell.loss = metrics.evals.back().loss_high.value_or(kNan);
   cell.loss_low = metrics.evals.back().loss_low;
   add_training(metrics.train, info, cell);
-  if (!std::filesystem::exists(folder.journal(), ignored)) return cell;
+  const std::vector<run::HarmLine> harm = harm_in(folder);
+  cell.step_ms = typical_ms(metrics.train, harm);
+  if (!fs::exists(folder.journal(), ignored)) return cell;
   const io::Journal journal = io::read_journal(folder.journal());
   add_journal(journal, info, cell);
-  if (switches(info) && !info.settings.faults.empty()) cell.detection = detection_in(journal, folder.faults());
-  return cell;
-}
-
-std::string write_cell(const CellResult& cell) {
-  Json object{
-      {"version", kCellVersion}, {"arm", cell.arm},     {"seed", cell.seed},   {"run", cell.run},
-      {"finished", true},        {"steps", cell.steps}, {"units", cell.units}, {"loss", json_number(cell.loss)}};
-  if (cell.loss_low) object["loss_low"] = json_number(*cell.loss_low);
-  object["train_loss_tail"] = json_number(cell.train_loss_tail);
-  object["share_mean"] = json_number(cell.share_mean);
-  object["share_peak"] = json_number(cell.share_peak);
-  object["high_mean"] = json_number(cell.high_mean);
-  object["risks_per_thousand"] = json_number(cell.risks_per_thousand);
-  object["admissions"] = cell.admissions;
-  object["skipped_updates"] = cell.skipped_updates;
-  object["step_ms"] = json_number(cell.step_ms);
-  if (cell.detection) object.update(detection_json(*cell.detection));
-  if (!cell.note.empty()) object["note"] = cell.note;
-  return object.dump(2) + "\n";
-}
-
-CellResult parse_cell(std::string_view text, const std::string& file) {
-  try {
-    return cell_of(run::parse_object(text));
-  } catch (const Error& error) {
-    throw io::error_at(file, error.what());
+  if (switches(info)) cell.reruns = reruns_in(journal, cell.step_ms / 1000 * static_cast<double>(metrics.train.size()));
+  if (info.settings.faults.empty()) return cell;
+  if (switches(info)) cell.detection = detection_in(journal, folder.faults());
+  if (info.settings.harm && fs::exists(folder.harm(), ignored) && fs::exists(folder.fault_list(), ignored)) {
+    cell.harm = fault_harm(read_fault_list(folder.fault_list()), harm, switches(info) ? &journal : nullptr);
   }
+  return cell;
 }
 
 }  // namespace gnmr::lab

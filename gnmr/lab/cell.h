@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What one run of a suite (an arm with a seed) came to.
 //
-// It is measured from the run's folder alone (run.json, metrics.jsonl, journal.jsonl, faults.csv) once the run has
-// finished, and kept as one small JSON file.
+// It is measured from the run's folder alone (run.json, metrics.jsonl, journal.jsonl, faults.csv, faults.jsonl,
+// harm.jsonl) once the run has finished, and kept as one small JSON file.
 //
 // Goals: a loss that is not finite stays one; a run that has not finished has no result. Non-goals: comparing cells.
 #pragma once
@@ -19,7 +19,35 @@ struct Detection {
   std::uint64_t faults = 0;
   double recall = 0;
   double precision = 0;
-  double delay = 0;  // mean, in steps
+  double delay = 0;                           // mean, in steps
+  std::optional<double> largest_delay = {};   // in steps; files of before do not have it
+  std::optional<std::uint64_t> outside = {};  // admissions in no fault; likewise
+};
+
+/// Injected faults by the harm that they did (gnmr/lab/fault_harm.h).
+struct FaultHarm {
+  std::uint64_t faults = 0;   // in layers
+  std::uint64_t harmful = 0;  // of these
+  std::uint64_t met = 0;      // of the harmful ones
+  std::uint64_t covered = 0;  // of all: the layer ran high in all of its steps
+  std::uint64_t of_run = 0;   // in no layer: a bad batch
+
+  /// Those that matter: harmful, or covered, which counts as met.
+  std::uint64_t counted() const { return harmful + covered; }
+
+  /// Share of those that were met; NaN where there are none.
+  double recall() const;
+};
+
+/// Steps that were run again before their update.
+struct Reruns {
+  std::uint64_t numeric = 0;  // trials by their verdict
+  std::uint64_t common = 0;
+  std::uint64_t gone = 0;
+  std::uint64_t replays = 0;
+  double time_share = 0;  // of the run's time; steps whose harm was measured beside count as long as others
+
+  std::uint64_t trials() const { return numeric + common + gone; }
 };
 
 /// The figures of one finished run. Shares are of the watched units, means are over steps.
@@ -37,13 +65,18 @@ struct CellResult {
   double risks_per_thousand = 0;            // units at risk a thousand unit-steps
   std::uint64_t admissions = 0;             // recoveries that began; 0 where nothing is switched
   std::int64_t skipped_updates = 0;         // not finite, not applied
-  double step_ms = 0;                       // median
+  double step_ms = 0;                       // median, of steps beside which no harm was measured
   std::int64_t units = 0;                   // that are watched
   std::optional<Detection> detection = {};  // where faults were injected and the controller switched
+  std::optional<FaultHarm> harm = {};       // where it was measured
+  std::optional<Reruns> reruns = {};        // where the controller switched
   std::string note = {};                    // what a reader of the figures should know
 
   /// Whether the loss at the end is a number.
   bool diverged() const;
+
+  /// The median step with its part of the reruns.
+  double step_ms_with_reruns() const;
 };
 
 /// Measures the run in a folder; none where it has not finished. `arm`, `run` and `note` are left to the caller. An

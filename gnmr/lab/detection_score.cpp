@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gnmr/lab/detection_score.h"
 
+#include <algorithm>
 #include <limits>
 
 namespace gnmr::lab {
@@ -50,7 +51,9 @@ void DetectionScore::add(std::span<const std::uint8_t> faulty, const Decision& d
     if (fault.found) continue;
     find(fault);
     ++delays_;
-    delay_sum_ += static_cast<double>(decision.step - fault.first_step);
+    const auto delay = static_cast<double>(decision.step - fault.first_step);
+    delay_sum_ += delay;
+    largest_delay_ = std::max(largest_delay_, delay);
   }
   set_recovered(decision.recovered);
 }
@@ -58,5 +61,8 @@ void DetectionScore::add(std::span<const std::uint8_t> faulty, const Decision& d
 double DetectionScore::recall() const { return share(static_cast<double>(found_), faults_); }
 double DetectionScore::precision() const { return share(static_cast<double>(true_admissions_), admissions_); }
 double DetectionScore::mean_delay() const { return share(delay_sum_, delays_); }
+double DetectionScore::largest_delay() const {
+  return delays_ == 0 ? std::numeric_limits<double>::quiet_NaN() : largest_delay_;
+}
 
 }  // namespace gnmr::lab

@@ -36,8 +36,9 @@ class DetectionScore {
   double recall() const;
   double precision() const;
 
-  /// Mean delay in steps; NaN where no fault was found by an admission.
+  /// Mean and largest delay in steps; NaN where no fault was found by an admission.
   double mean_delay() const;
+  double largest_delay() const;
 
  private:
   struct UnitFault {
@@ -59,6 +60,7 @@ class DetectionScore {
   std::uint64_t true_admissions_ = 0;
   std::uint64_t delays_ = 0;
   double delay_sum_ = 0;
+  double largest_delay_ = 0;
 };
 
 }  // namespace gnmr::lab

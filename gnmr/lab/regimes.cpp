@@ -35,11 +35,6 @@ std::string names_of(const std::vector<Named>& all) {
 
 }  // namespace
 
-std::string_view Arm::needs() const {
-  if (rule == ArmRule::random_units) return "gnmr";
-  return rule == ArmRule::ends_high ? "low" : "";
-}
-
 const std::vector<Regime>& regimes() {
   static const std::vector<Regime> all{
       {"int4-act", "Activations in 4-bit integers with one scale a tensor", {"recipe=int4-act"}},
@@ -79,25 +74,36 @@ const std::vector<Arm>& stress_arms() {
        "high precision",
        "Every product in high precision; the controller only watches",
        {"recipe=none", "controller=watch", "faults="}},
-      {"low", "low precision", "The regime's recipe everywhere; the controller only watches", {"controller=watch"}},
-      {"gnmr", "GNMR", "Units at risk recover in high precision; the default preset", {"controller=gnmr"}},
+      {"low",
+       "low precision",
+       "The regime's recipe everywhere; the controller only watches",
+       {"controller=watch", "selector=norms"}},
+      {"gnmr",
+       "GNMR",
+       "Units at fault recover in high precision; the default preset, with trials",
+       {"controller=gnmr"}},
       {"paper", "GNMR, paper", "The same with the preset `paper`", {"controller=gnmr", "preset=paper"}},
       {"random",
        "random units",
        "As many units in recovery as GNMR had with the same seed, chosen at random",
        {},
-       ArmRule::random_units},
+       ArmRule::random_units,
+       "gnmr"},
       {"ends-high",
        "ends high",
        "The first and the last block always in high precision, no detector",
-       {"controller=watch"},
-       ArmRule::ends_high},
+       {"controller=watch", "selector=norms"},
+       ArmRule::ends_high,
+       "low"},
+      {"norms",
+       "GNMR, norms",
+       "GNMR without trials: units at risk by their norms recover",
+       {"controller=gnmr", "selector=norms"}},
   };
   return all;
 }
 
-std::vector<Arm> choose_arms(std::span<const std::string> names) {
-  const std::vector<Arm>& all = stress_arms();
+std::vector<Arm> choose_arms(const std::vector<Arm>& all, std::span<const std::string> names) {
   for (const std::string& name : names) {
     if (std::none_of(all.begin(), all.end(), [&](const Arm& arm) { return arm.name == name; })) {
       throw Error(fmt::format("no arm is named {}; there are {}", io::in_quotes(name), names_of(all)));
@@ -107,13 +113,15 @@ std::vector<Arm> choose_arms(std::span<const std::string> names) {
   std::vector<Arm> chosen;
   for (const Arm& arm : all) {
     if (!named(arm.name)) continue;
-    if (!arm.needs().empty() && !named(arm.needs())) {
-      throw Error(fmt::format("the arm {} needs the arm {} too", arm.name, arm.needs()));
+    if (!arm.needs.empty() && !named(arm.needs)) {
+      throw Error(fmt::format("the arm {} needs the arm {} too", arm.name, arm.needs));
     }
     chosen.push_back(arm);
   }
   return chosen;
 }
+
+std::vector<Arm> choose_arms(std::span<const std::string> names) { return choose_arms(stress_arms(), names); }
 
 // Many short sequences make norms that are steady enough for one layer's fault to stand out, and a learning rate at
 // which a seed decides little: with 8 sequences of 128 tokens and a rate of 0.003 two runs differ by as much as a fault
@@ -129,7 +137,7 @@ const std::vector<std::string>& stress_texts() {
 const std::vector<Arm>& demo_arms() {
   static const std::vector<Arm> all{
       {"high", "high precision", "Every product in high precision", {"recipe=none", "controller=watch", "faults="}},
-      {"low", "FP8", "FP8 with injected faults; the controller only watches", {"controller=watch"}},
+      {"low", "FP8", "FP8 with injected faults; the controller only watches", {"controller=watch", "selector=norms"}},
       {"paper", "FP8 + paper", "The same, with the preset `paper`", {"controller=gnmr", "preset=paper"}},
       {"gnmr", "FP8 + GNMR", "The same, with the default preset", {"controller=gnmr", "evidence=true"}},
       {"healthy",

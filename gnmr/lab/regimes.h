@@ -15,8 +15,8 @@ namespace gnmr::lab {
 enum class ArmRule {
   plain,         // nothing
   apart,         // nothing; it is trained under other conditions and has no part in the gap
-  random_units,  // the mean share in recovery of the arm `gnmr` with the same seed
-  ends_high,     // the names of the units, from the arm `low` with the same seed
+  random_units,  // the mean share in recovery of the arm that it needs, with the same seed
+  ends_high,     // the names of the units, from the arm that it needs, with the same seed
 };
 
 /// One way of training that is compared with the others.
@@ -26,9 +26,7 @@ struct Arm {
   std::string about;
   std::vector<std::string> texts = {};  // what it changes, as settings_from_texts reads it
   ArmRule rule = ArmRule::plain;
-
-  /// The arm whose cell of the same seed must be there first; empty: none.
-  std::string_view needs() const;
+  std::string needs = {};  // the arm whose cell of the same seed must be there first; empty: none
 };
 
 /// Circumstances in which low precision has a hard time.
@@ -50,6 +48,9 @@ const std::vector<Arm>& stress_arms();
 
 /// Those of the names, in the order of the table; an `Error` for a name that is not known, or an arm that needs another
 /// one that was not named.
+std::vector<Arm> choose_arms(const std::vector<Arm>& all, std::span<const std::string> names);
+
+/// The same for the arms of `gnmr lab stress`.
 std::vector<Arm> choose_arms(std::span<const std::string> names);
 
 /// What every cell of `gnmr lab stress` has in common.

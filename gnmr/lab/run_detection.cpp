@@ -63,8 +63,12 @@ std::optional<Detection> detection_in(const io::Journal& journal, const std::str
     const bool told = entry != journal.steps.end() && entry->number == row.step;
     score.add(row.faulty, recoveries.decision(row.step, told ? entry->events : nothing));
   }
-  return Detection{
-      .faults = score.faults(), .recall = score.recall(), .precision = score.precision(), .delay = score.mean_delay()};
+  return Detection{.faults = score.faults(),
+                   .recall = score.recall(),
+                   .precision = score.precision(),
+                   .delay = score.mean_delay(),
+                   .largest_delay = score.largest_delay(),
+                   .outside = score.admissions() - score.true_admissions()};
 }
 
 }  // namespace gnmr::lab

@@ -12,6 +12,8 @@
 #include "gnmr/io/json_text.h"
 #include "gnmr/io/number_text.h"
 #include "gnmr/io/options_json.h"
+#include "gnmr/io/whole_file.h"
+#include "gnmr/run/json_fields.h"
 
 namespace gnmr::lab {
 namespace {
@@ -59,14 +61,16 @@ void apply(const SettingText& text, run::TrainSettings& settings) {
       return;
     }
   }
-  const auto& options = option_specs();
-  const bool known =
-      std::any_of(options.begin(), options.end(), [&](const auto& spec) { return spec.name == text.name; });
-  if (!known) {
+  const OptionSpec* const option = find_option(text.name);
+  if (option == nullptr) {
     throw Error(fmt::format("{} is neither a setting of `gnmr train` nor an option of the controller",
                             io::in_quotes(text.name)));
   }
-  set_option(settings.options, text.name, number_of(text));
+  if (option->is_word()) {
+    set_option(settings.options, text.name, std::string_view(text.value));
+  } else {
+    set_option(settings.options, text.name, number_of(text));
+  }
 }
 
 /// The flags of one setting; none where it is at its default.
@@ -95,8 +99,7 @@ std::vector<std::string> option_flags(const Options& options) {
     if (preset != kPresetNames.front()) flags.push_back(fmt::format("--preset={}", preset));
     for (const OptionSpec& spec : option_specs()) {
       if (spec.get(options) == spec.get(start)) continue;
-      flags.push_back(io::option_flag(spec.name) + "=");
-      io::append_number(flags.back(), spec.get(options));
+      flags.push_back(io::option_flag(spec.name) + "=" + io::option_text(spec, spec.get(options)));
     }
     if (!shortest || flags.size() < shortest->size()) shortest = std::move(flags);
   }
@@ -130,6 +133,31 @@ run::TrainSettings settings_from_texts(std::span<const std::string> texts) {
   for (const SettingText& setting : parsed) apply(setting, settings);
   run::validate(settings);
   return settings;
+}
+
+std::vector<std::string> option_texts(const std::string& options_path) {
+  const Options options = io::read_options_file(options_path);
+  const run::Json object = run::parse_object(io::read_whole_file(options_path));
+  std::vector<std::string> texts;
+  for (const OptionSpec& spec : option_specs()) {
+    if (!object.contains(std::string(spec.name)) && spec.get(options) == spec.default_value) continue;
+    texts.push_back(std::string(spec.name) + "=" + io::option_text(spec, spec.get(options)));
+  }
+  return texts;
+}
+
+std::vector<SettingText> told_settings(const run::TrainSettings& settings) {
+  const run::TrainSettings defaults;
+  std::vector<SettingText> told;
+  for (const run::SettingSpec& spec : run::setting_specs()) {
+    std::string text = run::setting_text(spec, settings);
+    if (text != run::setting_text(spec, defaults)) told.push_back({std::string(spec.name), std::move(text)});
+  }
+  for (const OptionSpec& spec : option_specs()) {
+    const double value = spec.get(settings.options);
+    if (value != spec.default_value) told.push_back({std::string(spec.name), io::option_text(spec, value)});
+  }
+  return told;
 }
 
 std::vector<std::string> train_arguments(const run::TrainSettings& settings) {

@@ -31,6 +31,13 @@ SettingText parse_setting_text(std::string_view text);
 /// names the text that is wrong; the result is validated.
 run::TrainSettings settings_from_texts(std::span<const std::string> texts);
 
+/// The options that a file of options (gnmr/io/options_json.h) names or its preset changes, as such texts. The `Error`
+/// begins with the path.
+std::vector<std::string> option_texts(const std::string& options_path);
+
+/// The settings and options that differ from their defaults, by name, as texts; in the order of their declaration.
+std::vector<SettingText> told_settings(const run::TrainSettings& settings);
+
 /// The flags of `gnmr train` that give these settings: those that differ from the defaults.
 std::vector<std::string> train_arguments(const run::TrainSettings& settings);
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 
 #include "gnmr/core/error.h"
 #include "gnmr/io/journal_reader.h"
@@ -61,12 +62,12 @@ run::Texts end_globs(const std::string& journal_path) {
 }
 
 /// The share that the detector used; no less than one unit.
-std::string random_share(const CellResult& gnmr, std::string& note) {
-  double share = gnmr.share_mean;
-  const double one_unit = 1 / static_cast<double>(std::max<std::int64_t>(gnmr.units, 1));
+std::string random_share(const CellResult& detector, std::string& note) {
+  double share = detector.share_mean;
+  const double one_unit = 1 / static_cast<double>(std::max<std::int64_t>(detector.units, 1));
   if (share < one_unit) {
-    note = fmt::format("GNMR used {:.2f}% of the units, less than one; random units have one, {:.2f}%", 100 * share,
-                       100 * one_unit);
+    note = fmt::format("{} used {:.2f}% of the units, less than one; random units have one, {:.2f}%", detector.arm,
+                       100 * share, 100 * one_unit);
     share = one_unit;
   }
   std::string text;
@@ -74,12 +75,42 @@ std::string random_share(const CellResult& gnmr, std::string& note) {
   return text;
 }
 
+/// What an arm is trained with, later texts winning. A preset is a choice of all options: frozen ones, but for the
+/// budget, would undo it.
+std::vector<std::string> texts_of(const SuiteRequest& request, const std::vector<std::string>& common, const Arm& arm) {
+  const auto names = [](std::string_view name) {
+    return [name](const std::string& text) { return parse_setting_text(text).name == name; };
+  };
+  const bool has_preset = std::any_of(arm.texts.begin(), arm.texts.end(), names("preset"));
+  std::vector<std::string> all;
+  std::copy_if(request.option_texts.begin(), request.option_texts.end(), std::back_inserter(all),
+               [&](const std::string& text) { return !has_preset || names("max_o")(text); });
+  all.insert(all.end(), common.begin(), common.end());
+  all.push_back("label=" + arm.label);
+  all.insert(all.end(), arm.texts.begin(), arm.texts.end());
+  return all;
+}
+
 }  // namespace
+
+Suite Suite::load(const std::string& folder) {
+  SuiteFile file = read_suite_file(folder + "/" + kSuiteFileName);
+  Suite suite;
+  suite.folder_ = folder;
+  suite.title_ = std::move(file.title);
+  suite.fault_ = std::move(file.fault);
+  suite.notes_ = std::move(file.notes);
+  suite.seeds_ = std::move(file.seeds);
+  suite.arms_ = std::move(file.arms);
+  suite.plan();
+  return suite;
+}
 
 Suite Suite::open(const SuiteRequest& request) {
   Suite suite;
   suite.folder_ = request.folder;
   suite.title_ = request.title;
+  suite.fault_ = request.fault;
   suite.notes_ = request.notes;
   suite.seeds_ = request.seeds;
   const std::string path = suite.folder_ + "/" + kSuiteFileName;
@@ -95,10 +126,7 @@ Suite Suite::open(const SuiteRequest& request) {
   const std::int64_t threads = request.threads > 0 ? request.threads : before.threads;
   texts.push_back(fmt::format("threads={}", threads > 0 ? threads : 1));
   for (const Arm& arm : request.arms) {
-    std::vector<std::string> all = texts;
-    all.push_back("label=" + arm.label);
-    all.insert(all.end(), arm.texts.begin(), arm.texts.end());
-    suite.arms_.push_back({arm, settings_from_texts(all)});
+    suite.arms_.push_back({arm, settings_from_texts(texts_of(request, texts, arm))});
   }
   // What was begun comes first, in its order.
   std::vector<SuiteArm> merged = before.arms;
@@ -134,7 +162,7 @@ void Suite::plan() {
   for (const std::int64_t seed : seeds_) {
     for (const bool needy : {false, true}) {
       for (std::size_t arm = 0; arm < arms_.size(); ++arm) {
-        const std::string_view needs = arms_[arm].arm.needs();
+        const std::string& needs = arms_[arm].arm.needs;
         if (needs.empty() == needy) continue;
         PlannedCell cell{.name = fmt::format("{}-seed{}", arms_[arm].arm.name, seed), .arm = arm, .seed = seed};
         if (needy) cell.needs = cell_named(fmt::format("{}-seed{}", needs, seed));
@@ -152,6 +180,7 @@ void Suite::save() const {
                                                     .notes = notes_,
                                                     .seeds = seeds_,
                                                     .threads = arms_.empty() ? 1 : arms_.front().settings.threads,
+                                                    .fault = fault_,
                                                     .arms = arms_});
 }
 
@@ -160,8 +189,9 @@ run::TrainSettings Suite::settings_of(const PlannedCell& cell, const CellResult*
   run::TrainSettings settings = arm.settings;
   settings.seed = cell.seed;
   settings.out = run_folder(cell);
-  if (arm.arm.needs().empty()) return settings;
-  if (needed == nullptr) throw Error(fmt::format("{} needs the arm {}", cell.name, arm.arm.needs()));
+  if (!fault_.empty()) settings.fault_seed = cell.seed + 1;
+  if (arm.arm.needs.empty()) return settings;
+  if (needed == nullptr) throw Error(fmt::format("{} needs the arm {}", cell.name, arm.arm.needs));
   if (arm.arm.rule == ArmRule::random_units) {
     settings.random_units = {random_share(*needed, note)};
   } else {

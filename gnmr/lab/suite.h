@@ -23,6 +23,9 @@
 
 namespace gnmr::lab {
 
+/// What a suite of `gnmr lab faults` injects where nothing is to be wrong.
+inline constexpr const char* kNoFault = "none";
+
 /// What a suite is asked for.
 struct SuiteRequest {
   std::string folder;
@@ -30,9 +33,12 @@ struct SuiteRequest {
   std::vector<std::string> notes = {};
   std::vector<std::int64_t> seeds = {0};
   std::vector<Arm> arms = {};
-  std::vector<std::string> texts = {};  // of all cells; an arm's come behind them
-  std::string recipe_json = {};         // written into the folder and used, where it is not empty
-  std::int64_t threads = 0;             // of each cell; 0: what the suite has, or 1
+  std::vector<std::string> texts = {};         // of all cells; an arm's come behind them
+  std::vector<std::string> option_texts = {};  // frozen options, before `texts`; of these an arm with a preset of its
+                                               // own takes max_o alone
+  std::string fault = {};        // of `gnmr lab faults`: what is injected; each seed has faults of its own
+  std::string recipe_json = {};  // written into the folder and used, where it is not empty
+  std::int64_t threads = 0;      // of each cell; 0: what the suite has, or 1
   bool resume = false;
 };
 
@@ -57,11 +63,17 @@ class Suite {
   /// that are new are added. An `Error` where a suite is there and is not to be resumed, or has other settings.
   static Suite open(const SuiteRequest& request);
 
+  /// The suite in a folder as it is, to read its results; an `Error` where there is none.
+  static Suite load(const std::string& folder);
+
   const std::string& folder() const { return folder_; }
   const std::string& title() const { return title_; }
   const std::vector<std::string>& notes() const { return notes_; }
   const std::vector<SuiteArm>& arms() const { return arms_; }
   const std::vector<std::int64_t>& seeds() const { return seeds_; }
+
+  /// What `gnmr lab faults` injects, `none` for a healthy run; empty: another kind of suite.
+  const std::string& fault() const { return fault_; }
 
   /// All cells: those of the first seed first, and each behind the one that it needs.
   const std::vector<PlannedCell>& cells() const { return cells_; }
@@ -86,6 +98,7 @@ class Suite {
 
   std::string folder_;
   std::string title_;
+  std::string fault_;
   std::vector<std::string> notes_;
   std::vector<std::int64_t> seeds_;
   std::vector<SuiteArm> arms_;

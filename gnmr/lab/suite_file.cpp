@@ -36,15 +36,29 @@ ArmRule rule_of(const std::string& name) {
 Json arm_json(const SuiteArm& arm) {
   std::vector<std::string> command{"gnmr", "train"};
   for (std::string& argument : train_arguments(arm.settings)) command.push_back(std::move(argument));
-  return {{"name", arm.arm.name},           {"label", arm.arm.label},
-          {"about", arm.arm.about},         {"rule", rule_name(arm.arm.rule)},
-          {"command", shell_line(command)}, {"settings", Json::parse(run::write_settings(arm.settings))}};
+  Json object{
+      {"name", arm.arm.name}, {"label", arm.arm.label}, {"about", arm.arm.about}, {"rule", rule_name(arm.arm.rule)}};
+  if (!arm.arm.needs.empty()) object["needs"] = arm.arm.needs;
+  object["command"] = shell_line(command);
+  object["settings"] = Json::parse(run::write_settings(arm.settings));
+  return object;
+}
+
+/// Of files that do not say it.
+std::string usual_needs(ArmRule rule) {
+  if (rule == ArmRule::random_units) return "gnmr";
+  return rule == ArmRule::ends_high ? "low" : "";
 }
 
 SuiteArm arm_of(const Json& object) {
   if (!object.is_object()) throw Error("`arms`: expected objects");
   const auto text = [&](const char* key) { return run::text_of(run::field(object, key), key); };
-  return {.arm = {.name = text("name"), .label = text("label"), .about = text("about"), .rule = rule_of(text("rule"))},
+  const ArmRule rule = rule_of(text("rule"));
+  return {.arm = {.name = text("name"),
+                  .label = text("label"),
+                  .about = text("about"),
+                  .rule = rule,
+                  .needs = object.contains("needs") ? text("needs") : usual_needs(rule)},
           .settings = run::read_settings(run::field(object, "settings").dump())};
 }
 
@@ -61,6 +75,7 @@ SuiteFile suite_of(const Json& object) {
   }
   SuiteFile suite{.title = run::text_of(run::field(object, "title"), "title"),
                   .threads = run::whole_of(run::field(object, "threads"), "threads")};
+  if (object.contains("fault")) suite.fault = run::text_of(object.at("fault"), "fault");
   for (const Json& note : array_of(object, "notes")) suite.notes.push_back(run::text_of(note, "notes"));
   for (const Json& seed : array_of(object, "seeds")) suite.seeds.push_back(run::whole_of(seed, "seeds"));
   for (const Json& arm : array_of(object, "arms")) suite.arms.push_back(arm_of(arm));
@@ -70,8 +85,13 @@ SuiteFile suite_of(const Json& object) {
 }  // namespace
 
 void write_suite_file(const std::string& path, const SuiteFile& suite) {
-  Json object{{"version", kSuiteVersion}, {"title", suite.title},     {"notes", suite.notes},
-              {"seeds", suite.seeds},     {"threads", suite.threads}, {"arms", Json::array()}};
+  Json object{{"version", kSuiteVersion},
+              {"title", suite.title},
+              {"notes", suite.notes},
+              {"seeds", suite.seeds},
+              {"threads", suite.threads}};
+  if (!suite.fault.empty()) object["fault"] = suite.fault;
+  object["arms"] = Json::array();
   for (const SuiteArm& arm : suite.arms) object["arms"].push_back(arm_json(arm));
   io::replace_file(path, object.dump(2) + "\n");
 }

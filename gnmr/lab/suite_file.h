@@ -20,6 +20,7 @@ struct SuiteFile {
   std::vector<std::string> notes = {};
   std::vector<std::int64_t> seeds = {};
   std::int64_t threads = 0;
+  std::string fault = {};  // as in SuiteRequest
   std::vector<SuiteArm> arms = {};
 };
 

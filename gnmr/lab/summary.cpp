@@ -1,233 +1,141 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gnmr/lab/summary.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <cmath>
-#include <functional>
-#include <set>
 
-#include "gnmr/lab/gap.h"
 #include "gnmr/lab/json_values.h"
+#include "gnmr/lab/summary_row.h"
 
 namespace gnmr::lab {
 namespace {
 
-using Cells = std::vector<CellResult>;
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
-
-std::string with_spread(const Estimate& estimated, const char* form) {
-  std::string text = fmt::format(fmt::runtime(form), estimated.mean);
-  if (estimated.spread) text += " ± " + fmt::format(fmt::runtime(form), *estimated.spread);
-  return text;
-}
-
-/// A figure over seeds: mean and spread. Where one is not finite the text says so and there is no mean.
-SummaryCell over_seeds(const std::vector<double>& numbers, const char* form) {
-  const auto lost = std::count_if(numbers.begin(), numbers.end(), [](double number) { return !std::isfinite(number); });
-  if (lost > 0) {
-    const std::string share = numbers.size() > 1 ? fmt::format(" ({} of {})", lost, numbers.size()) : "";
-    return {.text = "diverged" + share, .value = std::nan("")};
-  }
-  const Estimate estimated = estimate(numbers);
-  SummaryCell cell{.text = with_spread(estimated, form), .value = estimated.mean};
-  if (estimated.half_width) {
-    cell.low = estimated.mean - *estimated.half_width;
-    cell.high = estimated.mean + *estimated.half_width;
-  }
-  return cell;
-}
-
-std::vector<double> numbers_of(const Cells& cells, const std::function<double(const CellResult&)>& get) {
-  std::vector<double> numbers;
-  for (const CellResult& cell : cells) numbers.push_back(get(cell));
-  return numbers;
-}
-
-const CellResult* with_seed(const Cells& cells, std::int64_t seed) {
-  const auto found =
-      std::find_if(cells.begin(), cells.end(), [&](const CellResult& cell) { return cell.seed == seed; });
-  return found == cells.end() ? nullptr : &*found;
-}
-
-/// What the arm closes of the gap between `low` and `high`; none where these are not there with the same seeds.
-std::optional<SummaryCell> gap_cell(const Cells& arm, const Cells& low, const Cells& high) {
-  std::vector<SeedLosses> seeds;
-  bool low_diverged = false;
-  for (const CellResult& cell : arm) {
-    const CellResult* const low_cell = with_seed(low, cell.seed);
-    const CellResult* const high_cell = with_seed(high, cell.seed);
-    if (low_cell == nullptr || high_cell == nullptr) continue;
-    if (cell.diverged()) return SummaryCell{.text = "diverged", .value = std::nan("")};
-    if (high_cell->diverged()) return SummaryCell{.text = "high diverged", .value = std::nan("")};
-    low_diverged = low_diverged || low_cell->diverged();
-    seeds.push_back({.high = high_cell->loss, .low = low_cell->loss, .arm = cell.loss});
-  }
-  if (seeds.empty()) return std::nullopt;
-  if (low_diverged) return SummaryCell{.text = "low diverged", .value = std::nan("")};
-  const GapClosed gap = gap_closed(seeds);
-  if (!gap.has_gap()) return SummaryCell{.text = "no gap"};
-  SummaryCell cell{.text = fmt::format("{:.0f}%", 100 * gap.closed.mean), .value = gap.closed.mean};
-  if (!gap.closed.half_width) {
-    cell.text += " (1 seed)";
-    return cell;
-  }
-  cell.low = gap.closed.mean - *gap.closed.half_width;
-  cell.high = gap.closed.mean + *gap.closed.half_width;
-  cell.text += fmt::format(" [{:.0f}, {:.0f}]", 100 * *cell.low, 100 * *cell.high);
-  return cell;
-}
-
-/// Fills the row of one arm.
-class RowBuilder {
- public:
-  RowBuilder(SummaryRow& row, const Cells& cells) : row_(row), cells_(cells) {}
-
-  void add(const char* key, const std::function<double(const CellResult&)>& get, const char* form) {
-    row_.cells[key] = over_seeds(numbers_of(cells_, get), form);
-  }
-
-  void add_losses(std::size_t planned) {
-    add(
-        "loss", [](const CellResult& cell) { return cell.loss; }, "{:.4f}");
-    const bool has_low =
-        std::all_of(cells_.begin(), cells_.end(), [](const CellResult& cell) { return cell.loss_low.has_value(); });
-    if (has_low)
-      add(
-          "loss_low", [](const CellResult& cell) { return *cell.loss_low; }, "{:.4f}");
-    const auto count = static_cast<double>(cells_.size());
-    std::string text = fmt::format("{}", cells_.size());
-    if (cells_.size() < planned) text += fmt::format(" of {}", planned);
-    row_.cells["seeds"] = {.text = std::move(text), .value = count};
-  }
-
-  void add_control() {
-    const auto percent = [](double share) { return 100 * share; };
-    add(
-        "share_mean", [&](const CellResult& cell) { return percent(cell.share_mean); }, "{:.1f}");
-    add(
-        "share_peak", [&](const CellResult& cell) { return percent(cell.share_peak); }, "{:.1f}");
-    add(
-        "high_mean", [&](const CellResult& cell) { return percent(cell.high_mean); }, "{:.1f}");
-    add(
-        "risks_per_thousand", [](const CellResult& cell) { return cell.risks_per_thousand; }, "{:.1f}");
-    add(
-        "admissions", [](const CellResult& cell) { return static_cast<double>(cell.admissions); }, count_form());
-    add(
-        "skipped_updates", [](const CellResult& cell) { return static_cast<double>(cell.skipped_updates); },
-        count_form());
-  }
-
-  void add_times(const Cells& low) {
-    const auto time = [](const CellResult& cell) { return cell.step_ms; };
-    const double own = median(numbers_of(cells_, time));
-    row_.cells["step_ms"] = {.text = fmt::format("{:.0f}", own), .value = own};
-    if (low.empty()) return;
-    const double ratio = own / median(numbers_of(low, time));
-    row_.cells["step_ratio"] = {.text = fmt::format("{:.2f}", ratio), .value = ratio};
-  }
-
-  /// Means over the seeds in which there was something to share.
-  void add_detection() {
-    add_detection(
-        "recall", [](const Detection& found) { return 100 * found.recall; }, "{:.0f}%");
-    add_detection(
-        "precision", [](const Detection& found) { return 100 * found.precision; }, "{:.0f}%");
-    add_detection(
-        "delay", [](const Detection& found) { return found.delay; }, "{:.1f}");
-  }
-
- private:
-  /// A count of one run is whole, a mean of several is not.
-  const char* count_form() const { return cells_.size() == 1 ? "{:.0f}" : "{:.1f}"; }
-
-  void add_detection(const char* key, const std::function<double(const Detection&)>& get, const char* form) {
-    std::vector<double> numbers;
-    for (const CellResult& cell : cells_) {
-      if (cell.detection && std::isfinite(get(*cell.detection))) numbers.push_back(get(*cell.detection));
-    }
-    if (numbers.empty()) return;
-    const double mean = estimate(numbers).mean;
-    row_.cells[key] = {.text = fmt::format(fmt::runtime(form), mean), .value = mean};
-  }
-
-  SummaryRow& row_;
-  const Cells& cells_;
-};
-
+/// What every column is; `{low}` stands for the arm that others are measured by.
 const std::vector<SummaryColumn>& all_columns() {
   static const std::vector<SummaryColumn> columns{
       {"loss", "loss", "Held-out loss at the end, all units high: mean ± sample standard deviation over seeds"},
       {"loss_low", "on low path", "The same with all units on their low path"},
+      {"loss_change", "- none",
+       "How much higher the loss is than that of the arm `none`, paired by seed: mean and 95% interval"},
       {"seeds", "seeds", "Cells that have a result"},
       {"gap_closed", "gap closed",
-       "(low - arm) / (low - high), paired by seed: mean and 95% interval; `no gap` where low - high is not above its "
-       "noise"},
+       "({low} - arm) / ({low} - high), paired by seed: mean and 95% interval; `no gap` where {low} - high is not "
+       "above its noise"},
+      {"of_oracle", "of oracle",
+       "(none - arm) / (none - oracle), paired by seed: mean and 95% interval; `no gain` where the oracle wins nothing "
+       "above its noise"},
       {"share_mean", "% in recovery", "Mean share of the units in recovery, over steps"},
       {"share_peak", "% peak", "Largest share of the units in recovery"},
+      {"oracle_use", "x oracle", "The mean share against the oracle's"},
       {"high_mean", "% on high path", "Mean share of the units that ran high, for any reason"},
       {"risks_per_thousand", "risks/1000", "Units at risk a thousand unit-steps"},
       {"admissions", "recoveries", "Recoveries that began, a run"},
-      {"skipped_updates", "skipped", "Updates that were not finite and not applied, a run"},
+      {"skipped_updates", "skipped", "Updates that were not applied (not finite, or left out on purpose), a run"},
       {"recall", "recall", "Injected faults that a recovery met"},
+      {"harmful", "harmful",
+       "Injected faults that moved the gradient by more than a tenth + those whose layer ran high all the time, so "
+       "that "
+       "nobody knows; of all seeds"},
+      {"harmful_recall", "recall",
+       "Of these, the ones that were met: a recovery began from their first step to one after the last, or the layer "
+       "ran high in one of them; of a transient fault, its step was run again"},
       {"precision", "precision", "Recoveries that began in an injected fault"},
       {"delay", "delay", "Steps from the beginning of a fault to its recovery, where one began"},
+      {"largest_delay", "longest", "The longest of these, of all seeds"},
+      {"trials", "trials", "Steps that were run again in high precision, a run"},
+      {"verdicts", "num/com/gone",
+       "These by their verdict: low paths were off; high precision shows the same; it was gone"},
+      {"trials_per_harmful", "a fault", "Trials for each fault under `harmful`"},
+      {"replays", "replays", "Steps that were run again with the admitted units high, a run"},
+      {"rerun_time", "% rerun", "Share of the time that reruns took"},
       {"step_ms", "step ms", "Median time of a step, with as many cells at a time as there were jobs"},
-      {"step_ratio", "x low", "That time against the arm `low`"},
+      {"step_ratio", "x {low}", "The time of a step, its part of the reruns added, against the arm `{low}`"},
   };
   return columns;
+}
+
+using Keys = std::vector<std::string_view>;
+
+/// What each kind of table shows, in its order. Under faults what was won comes first, then how.
+const Keys& keys_of(SummaryKind kind) {
+  static const Keys stress{"loss",       "loss_low",        "seeds",     "gap_closed",
+                           "share_mean", "share_peak",      "high_mean", "risks_per_thousand",
+                           "admissions", "skipped_updates", "recall",    "precision",
+                           "delay",      "trials",          "step_ms",   "step_ratio"};
+  static const Keys faults{"loss",          "seeds",           "gap_closed", "of_oracle",
+                           "share_mean",    "share_peak",      "oracle_use", "step_ratio",
+                           "harmful",       "harmful_recall",  "precision",  "delay",
+                           "largest_delay", "trials",          "verdicts",   "trials_per_harmful",
+                           "rerun_time",    "skipped_updates", "replays"};
+  static const Keys healthy{
+      "loss",   "seeds",    "loss_change", "share_mean", "share_peak", "risks_per_thousand", "admissions",
+      "trials", "verdicts", "rerun_time",  "step_ms",    "step_ratio", "skipped_updates",    "replays"};
+  if (kind == SummaryKind::stress) return stress;
+  return kind == SummaryKind::faults ? faults : healthy;
+}
+
+const SummaryColumn& column_of(std::string_view key) {
+  const std::vector<SummaryColumn>& all = all_columns();
+  return *std::find_if(all.begin(), all.end(), [&](const SummaryColumn& column) { return column.key == key; });
+}
+
+/// A column with the name of the arm that others are measured by.
+SummaryColumn named(SummaryColumn column, std::string_view low) {
+  for (std::string* const text : {&column.title, &column.help}) {
+    for (std::size_t at = text->find("{low}"); at != std::string::npos; at = text->find("{low}")) {
+      text->replace(at, 5, low);
+    }
+  }
+  return column;
+}
+
+/// Whether a column says anything. Where there are many, a count that is 0 everywhere does not, nor does the number of
+/// seeds where every arm has all.
+bool is_used(const std::string& key, const Comparison& comparison, const std::vector<SummaryRow>& rows) {
+  double usual = -1;
+  if (comparison.kind != SummaryKind::stress && key == "seeds") usual = static_cast<double>(comparison.seeds);
+  if (comparison.kind != SummaryKind::stress && (key == "replays" || key == "skipped_updates")) usual = 0;
+  return std::any_of(rows.begin(), rows.end(), [&](const SummaryRow& row) {
+    const auto found = row.cells.find(key);
+    return found != row.cells.end() && found->second.value != usual;
+  });
 }
 
 Json optional_json(const std::optional<double>& value) { return value ? json_number(*value) : Json(nullptr); }
 
 }  // namespace
 
-Summary summarise(const Suite& suite, const std::vector<std::optional<CellResult>>& results) {
-  std::vector<Cells> by_arm(suite.arms().size());
-  Summary summary;
-  for (std::size_t cell = 0; cell < suite.cells().size(); ++cell) {
-    if (!results[cell]) continue;
-    by_arm[suite.cells()[cell].arm].push_back(*results[cell]);
-    if (!results[cell]->note.empty()) summary.notes.push_back(suite.cells()[cell].name + ": " + results[cell]->note);
+const std::vector<CellResult>& Comparison::cells_of(std::string_view name) const {
+  static const std::vector<CellResult> none;
+  for (std::size_t arm = 0; arm < arms.size(); ++arm) {
+    if (arms[arm].name == name) return cells[arm];
   }
-  const auto cells_of = [&](std::string_view name) -> const Cells& {
-    static const Cells none;
-    for (std::size_t arm = 0; arm < by_arm.size(); ++arm) {
-      if (suite.arms()[arm].arm.name == name) return by_arm[arm];
-    }
-    return none;
-  };
-  for (std::size_t arm = 0; arm < by_arm.size(); ++arm) {
-    const Arm& told = suite.arms()[arm].arm;
-    SummaryRow row{.arm = told.name, .label = told.label};
-    if (by_arm[arm].empty()) {
-      row.cells["seeds"] = {.text = fmt::format("0 of {}", suite.seeds().size()), .value = 0};
-    } else {
-      RowBuilder builder(row, by_arm[arm]);
-      builder.add_losses(suite.seeds().size());
-      const bool has_no_part = told.name == "high" || told.name == "low" || told.rule == ArmRule::apart;
-      const auto gap = has_no_part ? std::nullopt : gap_cell(by_arm[arm], cells_of("low"), cells_of("high"));
-      if (gap) row.cells["gap_closed"] = *gap;
-      builder.add_control();
-      builder.add_detection();
-      builder.add_times(cells_of("low"));
-    }
-    summary.rows.push_back(std::move(row));
-  }
-  std::set<std::string> used;
-  for (const SummaryRow& row : summary.rows) {
-    for (const auto& [key, cell] : row.cells) used.insert(key);
-  }
-  for (const SummaryColumn& column : all_columns()) {
-    if (used.contains(column.key)) summary.columns.push_back(column);
+  return none;
+}
+
+Summary summarise(const Comparison& comparison) {
+  Summary summary{.columns = {}, .rows = {}, .notes = comparison.notes};
+  for (std::size_t arm = 0; arm < comparison.arms.size(); ++arm) summary.rows.push_back(summary_row(comparison, arm));
+  for (const std::string_view key : keys_of(comparison.kind)) {
+    const SummaryColumn& column = column_of(key);
+    if (is_used(column.key, comparison, summary.rows)) summary.columns.push_back(named(column, comparison.low()));
   }
   return summary;
+}
+
+Summary summarise(const Suite& suite, const std::vector<std::optional<CellResult>>& results) {
+  Comparison comparison{.seeds = suite.seeds().size()};
+  if (!suite.fault().empty()) {
+    comparison.kind = suite.fault() == kNoFault ? SummaryKind::healthy : SummaryKind::faults;
+  }
+  for (const SuiteArm& arm : suite.arms()) comparison.arms.push_back(arm.arm);
+  comparison.cells.resize(suite.arms().size());
+  for (std::size_t cell = 0; cell < suite.cells().size(); ++cell) {
+    if (!results[cell]) continue;
+    comparison.cells[suite.cells()[cell].arm].push_back(*results[cell]);
+    const std::string& note = results[cell]->note;
+    if (!note.empty()) comparison.notes.push_back(suite.cells()[cell].name + ": " + note);
+  }
+  return summarise(comparison);
 }
 
 std::string write_summary(const Summary& summary) {

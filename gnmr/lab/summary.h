@@ -3,6 +3,8 @@
 //
 // Goals: what is not finite is told and never averaged away; a missing cell is told; noise is not a gain
 // (gnmr/lab/gap.h). Non-goals: layout.
+//
+// The rows are built in summary_row.h.
 #pragma once
 
 #include <map>
@@ -43,6 +45,33 @@ struct Summary {
   std::vector<SummaryRow> rows;
   std::vector<std::string> notes = {};
 };
+
+/// Which figures a table has.
+enum class SummaryKind {
+  stress,   // regimes: what low precision costs, and what is won back
+  faults,   // injected faults: also whether they were met, and what an oracle would have won
+  healthy,  // nothing is wrong: what being watched costs
+};
+
+/// What is compared, wherever the cells come from.
+struct Comparison {
+  SummaryKind kind = SummaryKind::stress;
+  std::vector<Arm> arms = {};                       // the rows; name, label and rule count
+  std::vector<std::vector<CellResult>> cells = {};  // of each arm, by seed
+  std::size_t seeds = 0;                            // that each arm should have
+  std::vector<std::string> notes = {};
+
+  /// The arms that others are measured by.
+  std::string_view low() const { return kind == SummaryKind::stress ? "low" : "none"; }
+  std::string_view high() const { return "high"; }
+  std::string_view oracle() const { return "oracle"; }
+
+  /// The cells of the arm of a name; none where there is no such arm.
+  const std::vector<CellResult>& cells_of(std::string_view name) const;
+};
+
+/// The table of a comparison.
+Summary summarise(const Comparison& comparison);
 
 /// The table of results, one a cell of the suite in its order; none where a cell has none.
 Summary summarise(const Suite& suite, const std::vector<std::optional<CellResult>>& results);

@@ -26,6 +26,25 @@ double severity_of(const io::JournalEvent& event) {
   return std::isnan(severity) ? std::numeric_limits<double>::infinity() : severity;
 }
 
+/// How far the trial that found the unit moved the gradient; below 0: there was none.
+double distance_of(const WorstEvent& event) {
+  if (!event.trial || !event.trial->distance) return -1;
+  return std::isnan(*event.trial->distance) ? std::numeric_limits<double>::infinity() : *event.trial->distance;
+}
+
+bool is_worse(const WorstEvent& a, const WorstEvent& b) {
+  if (distance_of(a) != distance_of(b)) return distance_of(a) > distance_of(b);
+  return severity_of(a.event) > severity_of(b.event);
+}
+
+/// The trial of the step in which the unit stood out.
+std::optional<io::JournalTrial> trial_of(const io::JournalStepEntry& entry, const std::string& unit) {
+  for (const io::JournalTrial& trial : entry.trials) {
+    if (std::find(trial.units.begin(), trial.units.end(), unit) != trial.units.end()) return trial;
+  }
+  return std::nullopt;
+}
+
 /// The units that had a fault in the step of the event, or in the one before it: an admission may come so late.
 std::vector<std::string> faulty_units(const std::string& truth_path, std::int64_t step) {
   io::TruthReader truth = io::open_truth(truth_path);
@@ -47,6 +66,20 @@ std::string fault_text(const std::vector<std::string>& faulty, const std::string
   return fmt::format("a fault was injected in {}", fmt::join(faulty, ", "));
 }
 
+std::string trial_text(const io::JournalTrial& trial, const std::string& unit) {
+  const auto place =
+      static_cast<std::size_t>(std::find(trial.units.begin(), trial.units.end(), unit) - trial.units.begin());
+  std::string text = "its low path";
+  if (place < trial.places.size()) text = fmt::format("its {} product", trial.places[place]);
+  if (place < trial.errors.size()) {
+    text += std::isfinite(trial.errors[place]) ? fmt::format(" was off by {:.0f}%", 100 * trial.errors[place])
+                                               : " was not finite";
+  }
+  if (trial.losses.size() == 2)
+    text += fmt::format("; loss {:.2f}, {:.2f} in the trial", trial.losses[0], trial.losses[1]);
+  return text;
+}
+
 std::string norm_text(const io::JournalEvent& event) {
   if (!event.ratio) return "its gradient is gone";
   if (!std::isfinite(*event.ratio)) return "its gradient is not finite";
@@ -62,7 +95,8 @@ std::optional<WorstEvent> worst_event(const std::string& run_folder) {
   for (const io::JournalStepEntry& entry : io::read_journal(folder.journal()).steps) {
     for (const io::JournalEvent& event : entry.events) {
       if (event.event != io::JournalEventKind::admitted) continue;
-      if (!worst || severity_of(event) > severity_of(worst->event)) worst = WorstEvent{.event = event};
+      WorstEvent found{.event = event, .trial = trial_of(entry, event.unit)};
+      if (!worst || is_worse(found, *worst)) worst = std::move(found);
     }
   }
   if (!worst) return std::nullopt;
@@ -76,7 +110,8 @@ std::optional<WorstEvent> worst_event(const std::string& run_folder) {
 }
 
 std::string worst_event_text(const WorstEvent& worst) {
-  std::string text = fmt::format("step {}, {}: {}", worst.event.step, worst.event.unit, norm_text(worst.event));
+  std::string text = fmt::format("step {}, {}: {}", worst.event.step, worst.event.unit,
+                                 worst.trial ? trial_text(*worst.trial, worst.event.unit) : norm_text(worst.event));
   if (worst.evidence) {
     text += fmt::format("; its casts: {:.1f}% saturated, {:.1f}% flushed to 0, relative error {:.2f}",
                         100 * worst.evidence->saturated, 100 * worst.evidence->flushed, worst.evidence->relative_error);

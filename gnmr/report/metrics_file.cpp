@@ -32,7 +32,11 @@ void read_line(const JsonPlace& line, Metrics& metrics) {
     metrics.evals.push_back(
         {.step = step_of(line), .loss_high = number_at(line, "loss_high"), .loss_low = number_at(line, "loss_low")});
   } else if (kind == "resume") {
-    metrics.resumes.push_back(step_of(line));
+    const std::int64_t next = step_of(line);
+    // What the earlier attempt told of this step and of later ones is run again, or was never reached again.
+    std::erase_if(metrics.train, [&](const TrainPoint& point) { return point.step >= next; });
+    std::erase_if(metrics.evals, [&](const EvalPoint& point) { return point.step >= next; });
+    metrics.resumes.push_back(next);
   } else if (kind == "note") {
     metrics.dropped += static_cast<std::uint64_t>(std::max<std::int64_t>(whole_at(line, "dropped").value_or(0), 0));
   }

@@ -22,19 +22,20 @@ struct Survey {
 Survey survey_rows(io::SignalsReader reader) {
   Survey survey;
   survey.farthest.assign(reader.unit_count(), 0.0);
-  std::vector<std::pair<std::int64_t, std::size_t>> rows;
-  for (io::SignalsRow row; reader.next(row);) {
-    rows.emplace_back(row.step, rows.size());
+  std::vector<std::pair<std::int64_t, std::size_t>> rows;  // ascending steps
+  std::size_t count = 0;
+  for (io::SignalsRow row; reader.next(row); ++count) {
+    // A step that goes back is of a resumed run: later steps of the earlier attempt no longer count.
+    while (!rows.empty() && rows.back().first >= row.step) rows.pop_back();
+    rows.emplace_back(row.step, count);
     for (std::size_t unit = 0; unit < row.ratios.size(); ++unit) {
       survey.farthest[unit] = std::max(survey.farthest[unit], distance_from_one(row.ratios[unit]));
     }
   }
-  survey.counts.assign(rows.size(), 0);
-  std::sort(rows.begin(), rows.end());
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (i + 1 < rows.size() && rows[i + 1].first == rows[i].first) continue;
-    survey.counts[rows[i].second] = 1;
-    survey.steps.push_back(rows[i].first);
+  survey.counts.assign(count, 0);
+  for (const auto& [step, row] : rows) {
+    survey.counts[row] = 1;
+    survey.steps.push_back(step);
   }
   return survey;
 }

@@ -130,4 +130,18 @@ class HistoryBuilder {
 
 RecoveryHistory recovery_history(const io::Journal& journal) { return HistoryBuilder(journal).build(); }
 
+RecoveryShare recovery_share(const RecoveryHistory& history) {
+  RecoveryShare share;
+  std::uint64_t unit_steps = 0;
+  for (const InUse& use : history.in_use) {
+    unit_steps += use.units;
+    share.most = std::max(share.most, use.units);
+  }
+  const auto units = static_cast<double>(history.units.size());
+  const double all = units * static_cast<double>(history.in_use.size());
+  if (all > 0) share.mean = static_cast<double>(unit_steps) / all;
+  if (units > 0) share.peak = static_cast<double>(share.most) / units;
+  return share;
+}
+
 }  // namespace gnmr::report

@@ -60,7 +60,17 @@ struct RecoveryHistory {
   std::optional<std::uint32_t> budget;  // units in recovery at one time, from the header's options
 };
 
+/// How much of the run was in recovery.
+struct RecoveryShare {
+  double mean = 0;         // of all units in all steps; 0 where there are none
+  double peak = 0;         // of all units
+  std::uint64_t most = 0;  // units at one time
+};
+
 /// Goes through a journal once.
 RecoveryHistory recovery_history(const io::Journal& journal);
+
+/// Adds up `in_use`.
+RecoveryShare recovery_share(const RecoveryHistory& history);
 
 }  // namespace gnmr::report

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "gnmr/report/number_format.h"
+#include "gnmr/report/worth.h"
 
 namespace gnmr::report {
 namespace {
@@ -61,23 +62,28 @@ void add_recoveries(const RunFiles& run, std::vector<Fact>& facts) {
   facts.push_back({watched_only(run) ? "recoveries it would have made" : "recoveries",
                    grouped(history.recoveries.size()),
                    futile > 0 ? grouped(futile) + " of them did not help" : std::string()});
-  std::uint64_t unit_steps = 0;
-  std::uint64_t most = 0;
-  for (const InUse& use : history.in_use) {
-    unit_steps += use.units;
-    most = std::max(most, use.units);
-  }
-  const auto all = static_cast<double>(history.units.size()) * static_cast<double>(history.in_use.size());
-  if (all > 0) {
-    facts.push_back(
-        {"time in high precision", percent_text(static_cast<double>(unit_steps) / all), "of all units in all steps"});
+  const RecoveryShare share = recovery_share(history);
+  if (!history.units.empty() && !history.in_use.empty()) {
+    facts.push_back({"time in high precision", percent_text(share.mean), "of all units in all steps"});
   }
   if (history.budget) {
-    facts.push_back({"most units at once", grouped(most),
+    facts.push_back({"most units at once", grouped(share.most),
                      "the budget is " + grouped(*history.budget) + " of " + grouped(history.units.size())});
   }
   if (!history.denials.empty()) facts.push_back({"denied for want of budget", grouped(history.denials.size())});
 }
+
+void add_worth(const RunFiles& run, std::vector<Fact>& facts) {
+  const RerunWorth worth = rerun_worth(*run.journal, run.metrics ? &*run.metrics : nullptr);
+  if (worth.reruns == 0) return;
+  facts.push_back(
+      {"steps run again", grouped(worth.reruns),
+       grouped(worth.helpful) + " helpful, " + grouped(worth.wasted) + " wasted, " + grouped(worth.gone) + " gone"});
+  facts.push_back({"time in reruns", duration_text(worth.seconds),
+                   worth.share ? percent_text(*worth.share) + " of the time in steps" : std::string()});
+}
+
+}  // namespace
 
 std::string mode_text(const io::JournalMode& mode) {
   std::string text;
@@ -94,8 +100,6 @@ std::string mode_text(const io::JournalMode& mode) {
   }
   return text + (mode.why.empty() ? "." : ": " + mode.why);
 }
-
-}  // namespace
 
 std::optional<double> final_train_loss(const Metrics& metrics) {
   double sum = 0;
@@ -142,7 +146,10 @@ std::vector<Fact> run_facts(const RunFiles& run) {
     add_progress(run, facts);
     add_updates(run, facts);
   }
-  if (run.journal) add_recoveries(run, facts);
+  if (run.journal) {
+    add_recoveries(run, facts);
+    add_worth(run, facts);
+  }
   if (run.faults) {
     facts.push_back({"injected faults", grouped(run.faults->size()), "one a unit and stretch of steps"});
   }

@@ -18,6 +18,9 @@ std::vector<Fact> run_facts(const RunFiles& run);
 /// Modes, resumes and remarks, in words.
 std::vector<std::string> run_notes(const RunFiles& run);
 
+/// `Decisions are only written (watch): as configured`.
+std::string mode_text(const io::JournalMode& mode);
+
 /// Whether decisions were only written.
 bool watched_only(const RunFiles& run);
 

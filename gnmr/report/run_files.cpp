@@ -47,13 +47,7 @@ std::vector<FaultSpan> read_fault_spans(const std::string& path) {
   return spans;
 }
 
-void read_journal_of(const std::string& directory, RunFiles& run) {
-  const std::string path = path_if_there(directory, "journal.jsonl");
-  if (path.empty()) {
-    const bool uncontrolled = run.info && run.info->controller == "none";
-    if (!uncontrolled) run.remarks.emplace_back("There is no journal.jsonl: nothing is known of recoveries.");
-    return;
-  }
+void take_journal(const std::string& path, RunFiles& run) {
   run.journal = io::read_journal(path);
   run.history = recovery_history(*run.journal);
   if (run.journal->torn) run.remarks.emplace_back("The last line of journal.jsonl is torn and was passed over.");
@@ -61,6 +55,16 @@ void read_journal_of(const std::string& directory, RunFiles& run) {
     run.remarks.push_back("journal.jsonl lacks " + std::to_string(run.journal->dropped) +
                           " lines that could not be written in time.");
   }
+}
+
+void read_journal_of(const std::string& directory, RunFiles& run) {
+  const std::string path = path_if_there(directory, "journal.jsonl");
+  if (path.empty()) {
+    const bool uncontrolled = run.info && run.info->controller == "none";
+    if (!uncontrolled) run.remarks.emplace_back("There is no journal.jsonl: nothing is known of recoveries.");
+    return;
+  }
+  take_journal(path, run);
 }
 
 void read_signals_of(const std::string& directory, const RatioMapLimits& limits, RunFiles& run) {
@@ -84,7 +88,13 @@ bool is_run_directory(const std::string& directory) {
   return !path_if_there(directory, "run.json").empty() || !path_if_there(directory, "journal.jsonl").empty();
 }
 
-RunFiles read_run_files(const std::string& directory, const RatioMapLimits& limits) {
+RunFiles read_journal_alone(const std::string& path) {
+  RunFiles run;
+  take_journal(path, run);
+  return run;
+}
+
+RunFiles read_run_records(const std::string& directory) {
   RunFiles run;
   run.name = fs::weakly_canonical(fs::path(directory)).filename().string();
   if (const std::string path = path_if_there(directory, "run.json"); !path.empty()) {
@@ -103,6 +113,11 @@ RunFiles read_run_files(const std::string& directory, const RatioMapLimits& limi
     run.remarks.emplace_back("There is no metrics.jsonl: losses and gradient norms are left out.");
   }
   read_journal_of(directory, run);
+  return run;
+}
+
+RunFiles read_run_files(const std::string& directory, const RatioMapLimits& limits) {
+  RunFiles run = read_run_records(directory);
   read_signals_of(directory, limits, run);
   if (const std::string path = path_if_begun(directory, "faults.csv"); !path.empty()) {
     run.faults = read_fault_spans(path);

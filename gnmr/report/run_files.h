@@ -40,6 +40,12 @@ struct RunFiles {
 /// Whether the directory holds a run.
 bool is_run_directory(const std::string& directory);
 
+/// Reads run.json, metrics.jsonl and journal.jsonl: what can be told without pictures.
+RunFiles read_run_records(const std::string& directory);
+
+/// The same of a journal alone; `-` is standard input.
+RunFiles read_journal_alone(const std::string& path);
+
 /// Reads what is there; an `Error` with file and line for a file that is damaged other than at its end.
 RunFiles read_run_files(const std::string& directory, const RatioMapLimits& limits);
 

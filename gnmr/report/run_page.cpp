@@ -14,17 +14,6 @@ std::string step_range(const RunView& run) {
   return "from step " + number_text(run.first_step, 12) + " to step " + number_text(run.last_step, 12);
 }
 
-std::string facts_html(const std::vector<Fact>& facts) {
-  if (facts.empty()) return {};
-  std::string html = "<dl class=\"facts\">\n";
-  for (const Fact& fact : facts) {
-    html += "<div><dt>" + escaped(fact.name) + "</dt><dd>" + escaped(fact.value) + "</dd>";
-    if (!fact.note.empty()) html += "<dd class=\"note\">" + escaped(fact.note) + "</dd>";
-    html += "</div>\n";
-  }
-  return html + "</dl>\n";
-}
-
 std::string loss_html(const RunView& run, std::size_t index, const PageStyle& style) {
   if (run.train_loss.empty() && run.eval_high.empty() && run.eval_low.empty()) return {};
   std::vector<LegendEntry> entries;
@@ -198,22 +187,30 @@ std::string events_html(const RunView& run, const PageStyle& style) {
          paragraph(shown, "caption") + table.html() + "</section>\n";
 }
 
-std::string trials_html(const RunView& run, const PageStyle& style) {
-  if (run.trials.empty()) return {};
-  Table table("Trials");
+std::string worth_html(const RunView& run, const PageStyle& style) {
+  if (run.reruns.empty()) return {};
+  Table table("Steps that were run again");
   table.column("step", true);
-  table.column("verdict");
-  table.column("units");
-  table.column("seconds", true);
-  for (const TrialRow& trial : run.trials) {
-    table.row({std::to_string(trial.step), trial.verdict, trial.units, number_text(trial.seconds)});
+  table.column("verdict", false,
+               "numeric: low paths stand out; common: high precision shows it too; gone: no longer there");
+  table.column("worth", false, "helpful: the gradient that made the update is 0.1 or more from the alarmed one");
+  table.column("unit", false, "whose low path stood out most");
+  table.column("place");
+  table.column("error", true, "of its low path, and how many times its limit");
+  table.column("loss", true, "of the alarmed step");
+  table.column("in rerun", true, "loss of the rerun");
+  table.column("distance", true, "how far apart at least the two gradients are, relative to the rerun's");
+  table.column("seconds", true, "that the rerun took");
+  for (const RerunRow& row : run.reruns) {
+    table.row({std::to_string(row.step), row.verdict, row.outcome, row.units, row.place, row.error, row.loss,
+               row.rerun_loss, row.distance, row.seconds});
   }
-  std::string shown;
-  if (run.trials.size() < run.trial_count) {
-    shown = paragraph("The first " + grouped(run.trials.size()) + " of " + grouped(run.trial_count) + ".", "caption");
+  std::string sums = worth_text(run.worth);
+  if (run.reruns.size() < run.worth.reruns) {
+    sums += " The first " + grouped(run.reruns.size()) + " of " + grouped(run.worth.reruns) + " are listed.";
   }
-  return "<section class=\"card\">" + heading(style.heading, "Steps that were run again as a trial") + shown +
-         table.html() + "</section>\n";
+  return "<section class=\"card\">" + heading(style.heading, "What recovery was worth: steps that were run again") +
+         paragraph(sums, "caption") + table.html() + "</section>\n";
 }
 
 std::string notes_html(const RunView& run, const PageStyle& style) {
@@ -233,10 +230,21 @@ std::string settings_html(const RunView& run) {
 
 }  // namespace
 
+std::string facts_html(const std::vector<Fact>& facts) {
+  if (facts.empty()) return {};
+  std::string html = "<dl class=\"facts\">\n";
+  for (const Fact& fact : facts) {
+    html += "<div><dt>" + escaped(fact.name) + "</dt><dd>" + escaped(fact.value) + "</dd>";
+    if (!fact.note.empty()) html += "<dd class=\"note\">" + escaped(fact.note) + "</dd>";
+    html += "</div>\n";
+  }
+  return html + "</dl>\n";
+}
+
 std::string run_html(const RunView& run, std::size_t index, const PageStyle& style) {
   return facts_html(run.facts) + bullet_list(run.remarks, "remarks") + loss_html(run, index, style) +
          grad_norm_html(run, index, style) + heat_html(run, index, style) + recovery_html(run, index, style) +
-         events_html(run, style) + trials_html(run, style) + notes_html(run, style) + settings_html(run);
+         events_html(run, style) + worth_html(run, style) + notes_html(run, style) + settings_html(run);
 }
 
 }  // namespace gnmr::report

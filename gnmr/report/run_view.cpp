@@ -183,19 +183,23 @@ void fill_events(const RunFiles& run, std::size_t most, RunView& view) {
   }
 }
 
-void fill_trials(const io::Journal& journal, std::size_t most, RunView& view) {
-  constexpr std::size_t kMostNames = 4;
-  for (const io::JournalStepEntry& entry : journal.steps) {
+void fill_reruns(const RunFiles& run, std::size_t most, RunView& view) {
+  view.worth = rerun_worth(*run.journal, run.metrics ? &*run.metrics : nullptr);
+  for (const io::JournalStepEntry& entry : run.journal->steps) {
     for (const io::JournalTrial& trial : entry.trials) {
-      if (++view.trial_count > most) continue;
-      TrialRow row{.step = entry.number, .verdict = trial.verdict, .units = {}, .seconds = trial.seconds};
-      for (std::size_t i = 0; i < std::min(kMostNames, trial.units.size()); ++i) {
-        row.units += (i > 0 ? ", " : "") + trial.units[i];
-      }
-      if (trial.units.size() > kMostNames) {
-        row.units += " and " + std::to_string(trial.units.size() - kMostNames) + " more";
-      }
-      view.trials.push_back(std::move(row));
+      if (view.reruns.size() == most) return;
+      const std::size_t worst = worst_unit(trial);
+      RerunRow row{.step = entry.number, .verdict = trial.rerun == "replay" ? trial.rerun : trial.verdict};
+      row.outcome = to_string(outcome_of(trial));
+      if (worst < trial.units.size()) row.units = trial.units[worst];
+      if (trial.units.size() > 1) row.units += " and " + std::to_string(trial.units.size() - 1) + " more";
+      if (worst < trial.places.size()) row.place = trial.places[worst];
+      row.error = error_text(trial);
+      row.loss = number_text(number_in(trial.losses, 0));
+      row.rerun_loss = number_text(number_in(trial.losses, 1));
+      row.distance = number_text(trial.distance);
+      row.seconds = number_text(trial.seconds);
+      view.reruns.push_back(std::move(row));
     }
   }
 }
@@ -217,7 +221,7 @@ RunView make_run_view(RunFiles run, const ViewLimits& limits) {
     view.has_journal = true;
     fill_timeline(run, limits, view);
     fill_events(run, limits.events, view);
-    fill_trials(*run.journal, limits.trials, view);
+    fill_reruns(run, limits.reruns, view);
     view.in_use = thin_use(run.history.in_use, limits.curve_points);
     if (run.history.budget) view.budget = *run.history.budget;
   }

@@ -13,6 +13,7 @@
 
 #include "gnmr/report/curve.h"
 #include "gnmr/report/run_files.h"
+#include "gnmr/report/worth.h"
 
 namespace gnmr::report {
 
@@ -61,12 +62,17 @@ struct EventRow {
   std::string ratio, delta, fall, severity;
 };
 
-/// A row of the table of trials.
-struct TrialRow {
+/// A row of the table of steps that were run again.
+struct RerunRow {
   std::int64_t step = 0;
-  std::string verdict;
-  std::string units;
-  double seconds = 0;
+  std::string verdict;       // or `replay`
+  std::string outcome = {};  // what it was worth
+  std::string units = {};    // the one that stands out most, and how many more
+  std::string place = {};    // of that one
+  std::string error = {};    // of that one, with how many times its limit that is
+  std::string loss = {}, rerun_loss = {};
+  std::string distance = {};
+  std::string seconds = {};
 };
 
 /// All that is shown of a run.
@@ -94,8 +100,8 @@ struct RunView {
 
   std::vector<EventRow> events;  // the most severe first
   std::size_t event_count = 0;   // of all, shown or not
-  std::vector<TrialRow> trials;
-  std::size_t trial_count = 0;
+  std::vector<RerunRow> reruns;
+  RerunWorth worth;
   std::vector<std::string> notes;  // modes, resumes and remarks of the run, in words
 
   /// Whether a controller was at work.
@@ -109,7 +115,7 @@ struct ViewLimits {
   std::size_t timeline_rows = 40;
   std::size_t timeline_bars = 3000;
   std::size_t events = 100;
-  std::size_t trials = 50;
+  std::size_t reruns = 50;
 };
 
 /// Chooses, counts and puts in words.

@@ -19,7 +19,7 @@
 namespace gnmr::run {
 
 /// Changes whenever something in this header does.
-inline constexpr std::uint64_t kEngineInterface = 2;
+inline constexpr std::uint64_t kEngineInterface = 3;
 
 /// What a run is about to do, for its first lines.
 struct TrainStart {
@@ -27,6 +27,7 @@ struct TrainStart {
   std::string folder;
   std::string data;      // what it trains on, in words
   std::string coverage;  // what is watched, in words
+  std::string control;   // what is compared beside a step and what a trial needs, in words; may be empty
   std::string engine;    // torch, device, threads
   std::int64_t first_step = 1;
   std::uint64_t injected_faults = 0;
@@ -43,10 +44,15 @@ struct TrainOutcome {
   std::uint64_t admissions = 0;
   std::uint64_t unit_steps = 0;       // units times steps that were watched
   std::uint64_t recovered_steps = 0;  // of these, in recovery
+  std::uint64_t alarms = 0;           // steps
+  std::uint64_t dismissed = 0;        // steps whose alarm a patrol answered
+  std::uint64_t trials = 0;           // steps that were run again in high precision
+  std::uint64_t replays = 0;          // steps that were run again with the new units
   std::uint64_t dropped_lines = 0;
   double step_seconds = 0;     // all steps of this process together
   double norm_seconds = 0;     // of these: the pass over the gradients, which clipping needs too
   double control_seconds = 0;  // of these: signals, decisions, switches, journal
+  double rerun_seconds = 0;    // of these: trials and replays
 };
 
 /// Who is told. All calls come from the thread that called `train`.

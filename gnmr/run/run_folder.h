@@ -26,6 +26,10 @@ class RunFolder {
   std::string signals() const { return path_ + "/signals.bin"; }
   std::string evidence() const { return path_ + "/evidence.jsonl"; }
   std::string faults() const { return path_ + "/faults.csv"; }
+  std::string fault_list() const { return path_ + "/faults.jsonl"; }
+  std::string harm() const { return path_ + "/harm.jsonl"; }
+  std::string errors() const { return path_ + "/errors.csv"; }
+  std::string errors_from(std::int64_t step) const { return path_ + "/errors-from-" + std::to_string(step) + ".csv"; }
   std::string control() const { return path_ + "/control"; }
   std::string checkpoints() const { return path_ + "/checkpoints"; }
   std::string lock() const { return path_ + "/.lock"; }

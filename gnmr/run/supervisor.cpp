@@ -12,6 +12,7 @@ namespace gnmr::run {
 namespace {
 
 constexpr const char* kInFlightSection = "decisions_in_flight";
+constexpr std::size_t kFewestAudited = 3;  // occasions that say something
 
 std::vector<UnitIndex> in_recovery(const Controller& controller) {
   std::vector<UnitIndex> units;
@@ -24,18 +25,20 @@ std::vector<UnitIndex> in_recovery(const Controller& controller) {
 }  // namespace
 
 Supervisor::Supervisor(std::vector<Unit> units, const SupervisorSettings& settings, const SupervisorFiles& files)
-    : settings_(settings), controller_(std::move(units), settings.options), signals_every_(files.signals_every) {
-  for (UnitIndex unit = 0; unit < controller_.units().size(); ++unit) {
-    if (!controller_.units()[unit].forced) free_units_.push_back(unit);
+    : settings_(settings),
+      judge_(std::move(units), settings.options, settings.backend),
+      signals_every_(files.signals_every) {
+  for (UnitIndex unit = 0; unit < controller().units().size(); ++unit) {
+    if (!controller().units()[unit].forced) free_units_.push_back(unit);
   }
   if (!files.journal.empty()) {
     journal_.emplace(io::JournalSettings{
         .path = files.journal, .existing = files.existing, .resume_step = files.next_step, .in_background = true});
-    journal_->header(controller_.units(), controller_.options(), io::utc_text(std::chrono::system_clock::now()));
+    journal_->header(controller().units(), controller().options(), io::utc_text(std::chrono::system_clock::now()));
   }
   if (!files.signals.empty() && files.signals_every > 0) {
     signals_.emplace(io::SignalsSettings{
-        .path = files.signals, .unit_count = controller_.units().size(), .existing = files.existing});
+        .path = files.signals, .unit_count = controller().units().size(), .existing = files.existing});
   }
   if (settings_.random_share) note("random units are switched; the controller's decisions are only written");
   if (!settings_.switches) set_mode(io::JournalModeKind::watch, "the controller was asked to watch");
@@ -44,15 +47,19 @@ Supervisor::Supervisor(std::vector<Unit> units, const SupervisorSettings& settin
 void Supervisor::collect_recovered(std::int64_t step) {
   recovered_.clear();
   if (mode_ != io::JournalModeKind::armed) return;
+  if (settings_.chosen) {
+    recovered_ = settings_.chosen(step);
+    return;
+  }
   if (settings_.random_share) {
     const RandomUnits chosen{.units = free_units_.size(),
                              .share = *settings_.random_share,
-                             .lock_steps = controller_.options().lock_steps,
+                             .lock_steps = controller().options().lock_steps,
                              .seed = settings_.seed};
     for (const UnitIndex place : units_in_recovery(chosen, step)) recovered_.push_back(free_units_[place]);
     return;
   }
-  const auto lag = static_cast<std::size_t>(controller_.options().lag);
+  const auto lag = static_cast<std::size_t>(controller().options().lag);
   if (step <= settings_.watch_steps || in_flight_.size() <= lag) return;
   recovered_ = in_flight_.front();
 }
@@ -69,7 +76,7 @@ std::span<const UnitIndex> Supervisor::high(std::int64_t step) {
   collect_recovered(step);
   recovered_count_ = static_cast<std::int64_t>(recovered_.size());
   high_.clear();
-  const std::vector<Unit>& units = controller_.units();
+  const std::vector<Unit>& units = controller().units();
   for (UnitIndex unit = 0; unit < units.size(); ++unit) {
     const std::optional<Path> forced = forced_path(settings_.rules, units[unit].name, step);
     const bool recovered = std::binary_search(recovered_.begin(), recovered_.end(), unit);
@@ -79,14 +86,97 @@ std::span<const UnitIndex> Supervisor::high(std::int64_t step) {
   return high_;
 }
 
-const Decision& Supervisor::observe(const Observation& observation, const io::StepContext& context) {
-  alarm_ = controller_.observe(observation);
-  const Decision& decision = controller_.decide();
+bool Supervisor::is_in_force(std::int64_t step) const {
+  return mode_ == io::JournalModeKind::armed && !settings_.random_share && !settings_.chosen &&
+         step > settings_.watch_steps;
+}
+
+const Hearing& Supervisor::hear(const Observation& observation, std::span<const double> patrol) {
+  const bool in_force = is_in_force(observation.step);
+  hearing_ = judge_.hear(observation, patrol, in_force);
+  if (!in_force) {
+    hearing_.action = Action::proceed;
+    hearing_.clip = {};
+  }
+  if (signals_ && observation.step % signals_every_ == 0) signals_->write(observation.step, controller());
+  return hearing_;
+}
+
+/// The end of a step: the decision waits for its step, the journal has its lines.
+void Supervisor::close_step(const Ruling& ruling, const io::StepContext& context) {
+  const Decision& decision = ruling.decision;
   in_flight_.emplace_back(decision.recovered.begin(), decision.recovered.end());
-  while (in_flight_.size() > static_cast<std::size_t>(controller_.options().lag) + 1) in_flight_.pop_front();
-  if (journal_) journal_->step(controller_, alarm_, decision, context);
-  if (signals_ && observation.step % signals_every_ == 0) signals_->write(observation.step, controller_);
-  return decision;
+  while (in_flight_.size() > static_cast<std::size_t>(controller().options().lag) + 1) in_flight_.pop_front();
+  if (journal_) journal_->step(controller(), judge_.alarm(), decision, context);
+}
+
+const Ruling& Supervisor::decide(const io::StepContext& context) {
+  ruling_ = judge_.decide();
+  close_step(ruling_, context);
+  if (!is_in_force(ruling_.decision.step)) {
+    ruling_.action = Action::proceed;
+    ruling_.clip = {};
+  }
+  std::optional<bool> helped;
+  const Decision& decision = ruling_.decision;
+  if (judge_.selector() != Selector::trial && !decision.released.empty()) helped = decision.futile.empty();
+  audit(ruling_, helped);
+  return ruling_;
+}
+
+const Ruling& Supervisor::conclude(const Observation& rerun, std::span<const double> errors,
+                                   const RerunContext& rerun_context, const io::StepContext& context) {
+  ruling_ = judge_.conclude(rerun, errors);
+  const Ruling& ruling = ruling_;
+  write_rerun(rerun_context, ruling, "trial");
+  close_step(ruling, context);
+  // What is not a number is as far away as can be.
+  const bool far = !(rerun_context.distance < io::kHelpfulDistance);
+  audit(ruling, ruling.verdict != Verdict::common && far);
+  return ruling;
+}
+
+void Supervisor::write_rerun(const RerunContext& context, const Ruling& ruling, const char* kind) {
+  if (!journal_) return;
+  io::JournalTrial line{.step = ruling.decision.step, .verdict = to_string(ruling.verdict)};
+  line.rerun = kind;
+  for (std::size_t index = 0; index < ruling.units.size(); ++index) {
+    line.units.push_back(controller().units()[ruling.units[index]].name);
+    line.errors.push_back(ruling.errors[index]);
+    line.excesses.push_back(ruling.excesses[index]);
+    const std::size_t place = ruling.places[index];
+    line.places.push_back(place < settings_.places.size() ? settings_.places[place] : std::to_string(place));
+  }
+  line.losses = {context.loss_before, context.loss};
+  line.norms = {context.norm_before, context.norm};
+  line.distance = context.distance;
+  line.seconds = context.seconds;
+  line.applied = context.applied;
+  line.rank = context.rank;
+  journal_->trial(line);
+}
+
+void Supervisor::replayed(std::int64_t step, const RerunContext& context) {
+  Ruling ruling;
+  ruling.decision.step = step;
+  write_rerun(context, ruling, "replay");
+}
+
+/// Where nothing of what it did over a span helped, it only watches from then on.
+void Supervisor::audit(const Ruling& ruling, std::optional<bool> helped) {
+  const std::int64_t step = ruling.decision.step;
+  if (settings_.disarm_after == 0 || !is_in_force(step)) return;
+  if (helped) audited_.emplace_back(step, *helped);
+  while (!audited_.empty() && audited_.front().first <= step - settings_.disarm_after) audited_.pop_front();
+  if (audited_.size() < kFewestAudited || step < settings_.disarm_after) return;
+  if (std::any_of(audited_.begin(), audited_.end(), [](const auto& one) { return one.second; })) return;
+  set_mode(io::JournalModeKind::watch, "nothing that was done in the last " + std::to_string(settings_.disarm_after) +
+                                           " steps helped (" + std::to_string(audited_.size()) + " occasions)");
+}
+
+const Decision& Supervisor::observe(const Observation& observation, const io::StepContext& context) {
+  hear(observation);
+  return decide(context).decision;
 }
 
 void Supervisor::set_mode(io::JournalModeKind mode, const std::string& why) {
@@ -103,10 +193,10 @@ std::string Supervisor::save() const {
   nlohmann::json sets = nlohmann::json::array();
   for (const std::vector<UnitIndex>& set : in_flight_) {
     nlohmann::json names = nlohmann::json::array();
-    for (const UnitIndex unit : set) names.push_back(controller_.units()[unit].name);
+    for (const UnitIndex unit : set) names.push_back(controller().units()[unit].name);
     sets.push_back(std::move(names));
   }
-  return io::encode_state(controller_.save(), {{kInFlightSection, sets.dump()}});
+  return io::encode_state(judge_.save(), {{kInFlightSection, sets.dump()}});
 }
 
 RestoreReport Supervisor::restore(const std::string& state_bytes) {
@@ -118,17 +208,17 @@ RestoreReport Supervisor::restore(const std::string& state_bytes) {
     if (!sets.is_array()) throw Error("controller state: the section " + std::string(kInFlightSection) + " is damaged");
     for (const auto& names : sets) {
       std::vector<UnitIndex>& set = in_flight.emplace_back();
-      for (UnitIndex unit = 0; unit < controller_.units().size(); ++unit) {
-        if (std::find(names.begin(), names.end(), controller_.units()[unit].name) != names.end()) set.push_back(unit);
+      for (UnitIndex unit = 0; unit < controller().units().size(); ++unit) {
+        if (std::find(names.begin(), names.end(), controller().units()[unit].name) != names.end()) set.push_back(unit);
       }
     }
   }
-  const RestoreReport report = controller_.restore(loaded.state);
+  const RestoreReport report = judge_.restore(loaded.state);
   in_flight_ = std::move(in_flight);
-  const auto lag = static_cast<std::size_t>(controller_.options().lag);
+  const auto lag = static_cast<std::size_t>(controller().options().lag);
   while (in_flight_.size() > lag + 1) in_flight_.pop_front();
   // What the restored controller holds in recovery is what its last decision says, options that changed included.
-  if (!in_flight_.empty()) in_flight_.back() = in_recovery(controller_);
+  if (!in_flight_.empty()) in_flight_.back() = in_recovery(controller());
   return report;
 }
 

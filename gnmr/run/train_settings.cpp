@@ -18,11 +18,15 @@ namespace {
 constexpr std::string_view kOptionsKey = "options";
 
 // A setting that is added is not here, and so must be equal: the safe side.
-constexpr std::array<std::string_view, 16> kFreeOnResume{
+constexpr std::array<std::string_view, 20> kFreeOnResume{
     "init",
     "data",
     "recompute",
     "evidence",
+    "errors",
+    "patrol",
+    "evidence_from",
+    "disarm_after",
     "controller",
     "watch_steps",
     "set",

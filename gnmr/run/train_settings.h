@@ -15,69 +15,84 @@
 #include <vector>
 
 #include "gnmr/core/options.h"
+#include "gnmr/run/fault_kinds.h"
 
 namespace gnmr::run {
 
 using Texts = std::vector<std::string>;
 
 // X(type, name, default, group, value, help)
-#define GNMR_TRAIN_SETTINGS(X)                                                                                       \
-  X(std::string, model, "nano", "Model", "NAME|FILE",                                                                \
-    "A preset (nano, micro, ... llama2-13b: docs/models.md) or a config.json as Hugging Face writes it")             \
-  X(std::string, init, "", "Model", "DIR|FILE", "Begin with these weights (safetensors) instead of random ones")     \
-  X(double, outliers, 1, "Model", "X",                                                                               \
-    "One channel in 32 enters each block X times as large, the weights as much smaller: outliers to cast")           \
-  X(Texts, data, {}, "Data", "FILE...",                                                                              \
-    "Text, read as bytes, or .bin files of 16-bit tokens; none: the Python standard library's sources")              \
-  X(double, held_out, 0.05, "Data", "SHARE", "Share of the data that is never trained on, for evaluation")           \
-  X(std::int64_t, steps, 200, "Training", "N", "Optimizer steps")                                                    \
-  X(std::int64_t, seed, 0, "Training", "N", "Seed of weights, data order and stochastic rounding")                   \
-  X(std::int64_t, batch, 8, "Training", "N", "Sequences a micro-batch")                                              \
-  X(std::int64_t, sequence, 128, "Training", "N", "Tokens a sequence")                                               \
-  X(std::int64_t, accumulate, 1, "Training", "N", "Micro-batches a step")                                            \
-  X(double, lr, 0.003, "Training", "X", "Highest learning rate")                                                     \
-  X(double, min_lr, 0.1, "Training", "SHARE", "Share of it that the cosine ends with")                               \
-  X(std::int64_t, warmup, 20, "Training", "N", "Steps over which the learning rate rises")                           \
-  X(double, weight_decay, 0.1, "Training", "X", "AdamW's decay; not for norms and embeddings")                       \
-  X(double, beta1, 0.9, "Training", "X", "AdamW's decay of the mean gradient")                                       \
-  X(double, beta2, 0.95, "Training", "X", "AdamW's decay of the mean square")                                        \
-  X(double, clip, 1.0, "Training", "X", "Largest gradient norm; 0: no clipping")                                     \
-  X(bool, recompute, false, "Training", "", "Recompute each block's activations in backward, to save memory")        \
-  X(std::int64_t, threads, 0, "Training", "N",                                                                       \
-    "Threads; 0: as many as cores. A run repeats bit for bit at the same"                                            \
-    " number")                                                                                                       \
-  X(std::string, device, "cpu", "Training", "cpu|cuda", "Where to train")                                            \
-  X(std::string, recipe, "fp8-delayed", "Low precision", "NAME|FILE",                                                \
-    "How operands are cast (`gnmr recipes` lists them), a recipe's JSON file, or none: all high")                    \
-  X(std::string, granularity, "layer", "Low precision", "layer|product|block", "What one recoverable unit is")       \
-  X(std::string, save_activations, "high", "Low precision", "high|fp8",                                              \
-    "How inputs are saved for backward; with fp8 each layer has a unit of its own for it")                           \
-  X(Texts, allow, {}, "Low precision", "GLOB...", "Only linear layers whose names match take the low path [*]")      \
-  X(Texts, deny, {}, "Low precision", "GLOB...", "Linear layers that are neither low nor watched [head]")            \
-  X(Texts, always_high, {}, "Low precision", "GLOB...", "Units that are watched but stay high")                      \
-  X(bool, evidence, false, "Low precision", "", "Measure each cast's error, saturated and flushed share")            \
-  X(std::string, controller, "gnmr", "Control", "none|gnmr|watch",                                                   \
-    "none: norms are not judged; watch: decisions are written, nothing is switched")                                 \
-  X(std::int64_t, watch_steps, 0, "Control", "N", "Only watch in the first N steps")                                 \
-  X(Texts, set, {}, "Control", "GLOB=high@A:B",                                                                      \
-    "A switchboard without a detector: these units high (or low) from step A to B, both included; @A:B may be left"  \
-    " out")                                                                                                          \
-  X(Texts, random_units, {}, "Control", "SHARE",                                                                     \
-    "Instead of a detector: random units in recovery, this share of them, each for lock_steps steps")                \
-  X(Texts, faults, {}, "Faults", "KIND...", "Inject faults into low paths, to see what happens: saturate, overflow") \
-  X(std::int64_t, fault_every, 12, "Faults", "N", "Mean number of steps from one injected fault to the next")        \
-  X(std::int64_t, fault_steps, 5, "Faults", "N", "Steps that an injected fault lasts")                               \
-  X(std::int64_t, fault_from, 40, "Faults", "N", "First step that may have one")                                     \
-  X(double, fault_strength, 64, "Faults", "X",                                                                       \
-    "saturate cuts inputs at 1/X of their largest; overflow multiplies those above 1/8 of it by X")                  \
-  X(std::int64_t, fault_seed, 1, "Faults", "N", "Seed of where and when")                                            \
-  X(std::string, out, "", "Output", "DIR", "The run's folder [runs/MODEL-RECIPE-CONTROLLER-seedN]")                  \
-  X(std::string, label, "", "Output", "TEXT", "What the report calls this run")                                      \
-  X(std::int64_t, eval_every, 50, "Output", "N", "Steps from one evaluation to the next; 0: only at the end")        \
-  X(std::int64_t, eval_batches, 8, "Output", "N", "Batches of an evaluation")                                        \
-  X(std::int64_t, checkpoint_every, 50, "Output", "N", "Steps from one checkpoint to the next; 0: only at the end")  \
-  X(std::int64_t, keep_checkpoints, 2, "Output", "N", "Older ones are deleted; 0: keep all")                         \
-  X(std::int64_t, signals_every, 1, "Output", "N", "Steps from one row of all ratios to the next; 0: none")          \
+#define GNMR_TRAIN_SETTINGS(X)                                                                                      \
+  X(std::string, model, "nano", "Model", "NAME|FILE",                                                               \
+    "A preset (nano, micro, ... llama2-13b: docs/models.md) or a config.json as Hugging Face writes it")            \
+  X(std::string, init, "", "Model", "DIR|FILE", "Begin with these weights (safetensors) instead of random ones")    \
+  X(double, outliers, 1, "Model", "X",                                                                              \
+    "One channel in 32 enters each block X times as large, the weights as much smaller: outliers to cast")          \
+  X(Texts, data, {}, "Data", "FILE...",                                                                             \
+    "Text, read as bytes, or .bin files of 16-bit tokens; none: the Python standard library's sources")             \
+  X(double, held_out, 0.05, "Data", "SHARE", "Share of the data that is never trained on, for evaluation")          \
+  X(std::int64_t, steps, 200, "Training", "N", "Optimizer steps")                                                   \
+  X(std::int64_t, seed, 0, "Training", "N", "Seed of weights, data order and stochastic rounding")                  \
+  X(std::int64_t, batch, 8, "Training", "N", "Sequences a micro-batch")                                             \
+  X(std::int64_t, sequence, 128, "Training", "N", "Tokens a sequence")                                              \
+  X(std::int64_t, accumulate, 1, "Training", "N", "Micro-batches a step")                                           \
+  X(double, lr, 0.003, "Training", "X", "Highest learning rate")                                                    \
+  X(double, min_lr, 0.1, "Training", "SHARE", "Share of it that the cosine ends with")                              \
+  X(std::int64_t, warmup, 20, "Training", "N", "Steps over which the learning rate rises")                          \
+  X(double, weight_decay, 0.1, "Training", "X", "AdamW's decay; not for norms and embeddings")                      \
+  X(double, beta1, 0.9, "Training", "X", "AdamW's decay of the mean gradient")                                      \
+  X(double, beta2, 0.95, "Training", "X", "AdamW's decay of the mean square")                                       \
+  X(double, clip, 1.0, "Training", "X", "Largest gradient norm; 0: no clipping")                                    \
+  X(bool, recompute, false, "Training", "", "Recompute each block's activations in backward, to save memory")       \
+  X(std::int64_t, threads, 0, "Training", "N",                                                                      \
+    "Threads; 0: as many as cores. A run repeats bit for bit at the same"                                           \
+    " number")                                                                                                      \
+  X(std::string, device, "cpu", "Training", "cpu|cuda", "Where to train")                                           \
+  X(std::string, recipe, "fp8-delayed", "Low precision", "NAME|FILE",                                               \
+    "How operands are cast (`gnmr recipes` lists them), a recipe's JSON file, or none: all high")                   \
+  X(std::string, granularity, "layer", "Low precision", "layer|product|block", "What one recoverable unit is")      \
+  X(std::string, save_activations, "high", "Low precision", "high|fp8",                                             \
+    "How inputs are saved for backward; with fp8 each layer has a unit of its own for it")                          \
+  X(Texts, allow, {}, "Low precision", "GLOB...", "Only linear layers whose names match take the low path [*]")     \
+  X(Texts, deny, {}, "Low precision", "GLOB...", "Linear layers that are neither low nor watched [head]")           \
+  X(Texts, always_high, {}, "Low precision", "GLOB...", "Units that are watched but stay high")                     \
+  X(bool, evidence, false, "Low precision", "", "Measure each cast's error, saturated and flushed share")           \
+  X(std::string, controller, "gnmr", "Control", "none|gnmr|watch",                                                  \
+    "none: norms are not judged; watch: decisions are written, nothing is switched")                                \
+  X(std::int64_t, watch_steps, 0, "Control", "N", "Only watch in the first N steps")                                \
+  X(Texts, set, {}, "Control", "GLOB=high@A:B",                                                                     \
+    "A switchboard without a detector: these units high (or low) from step A to B, both included; @A:B may be left" \
+    " out")                                                                                                         \
+  X(Texts, random_units, {}, "Control", "SHARE",                                                                    \
+    "Instead of a detector: random units in recovery, this share of them, each for lock_steps steps")               \
+  X(double, patrol, 0.02, "Control", "SHARE",                                                                       \
+    "Compare low products with high ones beside each step, of as many layers in turn as this share of a step's"     \
+    " multiply-adds pays for; 0: no patrol")                                                                        \
+  X(std::string, evidence_from, "patrol", "Control", "patrol|casts",                                                \
+    "What the selectors evidence and evidence-alarm go by: the patrol's errors, or what casts did to operands")     \
+  X(bool, errors, false, "Control", "", "Write every error that a patrol or trial measured to errors.csv")          \
+  X(std::int64_t, disarm_after, 0, "Control", "N",                                                                  \
+    "Only watch from then on where nothing that was done over N steps helped; 0: never")                            \
+  X(Texts, faults, {}, "Faults", "KIND...",                                                                         \
+    "Inject faults, to see what happens (docs/faults.md; KIND:once: gone in a rerun):" GNMR_FAULT_NAMES)            \
+  X(std::int64_t, fault_every, 12, "Faults", "N", "Mean number of steps from one injected fault to the next")       \
+  X(std::int64_t, fault_steps, 5, "Faults", "N", "Steps that an injected fault lasts")                              \
+  X(std::int64_t, fault_from, 40, "Faults", "N", "First step that may have one")                                    \
+  X(double, fault_strength, 64, "Faults", "X",                                                                      \
+    "How strong: saturate cuts inputs at 1/X of their largest; overflow multiplies those above 1/8 of it by X")     \
+  X(std::int64_t, fault_seed, 1, "Faults", "N", "Seed of where and when")                                           \
+  X(bool, oracle, false, "Faults", "", "Instead of a detector: layers with an injected fault are in recovery")      \
+  X(bool, harm, false, "Faults", "",                                                                                \
+    "Measure how far each injected fault moves the gradient of its batch, to harm.jsonl (runs steps twice)")        \
+  X(std::string, rival, "", "Faults", "RULE",                                                                       \
+    "What others do to gradients, for comparison: zclip, adagc, stable-spam, olmo-skip (docs/rivals.md)")           \
+  X(std::string, out, "", "Output", "DIR", "The run's folder [runs/MODEL-RECIPE-CONTROLLER-seedN]")                 \
+  X(std::string, label, "", "Output", "TEXT", "What the report calls this run")                                     \
+  X(std::int64_t, eval_every, 50, "Output", "N", "Steps from one evaluation to the next; 0: only at the end")       \
+  X(std::int64_t, eval_batches, 8, "Output", "N", "Batches of an evaluation")                                       \
+  X(std::int64_t, checkpoint_every, 50, "Output", "N", "Steps from one checkpoint to the next; 0: only at the end") \
+  X(std::int64_t, keep_checkpoints, 2, "Output", "N", "Older ones are deleted; 0: keep all")                        \
+  X(std::int64_t, signals_every, 1, "Output", "N", "Steps from one row of all ratios to the next; 0: none")         \
   X(bool, resume, false, "Output", "", "Go on from the last checkpoint in --out")
 
 /// All settings of a run.
@@ -119,9 +134,10 @@ TrainSettings read_settings(std::string_view json_text);
 ///
 /// What shapes data, weights and arithmetic must be equal, so that the run goes on bit for bit. These may change: where
 /// and how often something is written (`out`, `label`, `resume`, `eval_every`, `eval_batches`, `checkpoint_every`,
-/// `keep_checkpoints`, `signals_every`, `evidence`), what is there already (`init`; `data`, whose content is compared
-/// by its fingerprint, not by its paths), memory against time (`recompute`), and control (`controller`, its options,
-/// `watch_steps`, `set`, `random_units`), with which the run is from then on another one.
+/// `keep_checkpoints`, `signals_every`, `evidence`, `errors`), what is there already (`init`; `data`, whose content is
+/// compared by its fingerprint, not by its paths), memory against time (`recompute`), and control (`controller`, its
+/// options, `watch_steps`, `set`, `random_units`, `patrol`, `evidence_from`, `disarm_after`), with which the run is
+/// from then on another one.
 std::vector<std::string> changed_on_resume(const TrainSettings& before, const TrainSettings& now);
 
 /// The folder of a run whose `out` is empty: `runs/nano-fp8-delayed-gnmr-seed0`.

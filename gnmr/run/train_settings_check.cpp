@@ -8,6 +8,7 @@
 #include "gnmr/core/error.h"
 #include "gnmr/io/json_text.h"
 #include "gnmr/io/number_text.h"
+#include "gnmr/run/fault_kinds.h"
 #include "gnmr/run/switch_rule.h"
 #include "gnmr/run/train_settings.h"
 
@@ -84,6 +85,9 @@ void check_control(const TrainSettings& settings) {
   check_entries("always_high", settings.always_high, "a glob");
   check_word("controller", settings.controller, {"none", "gnmr", "watch"});
   check_whole("watch_steps", settings.watch_steps, 0, kMostSteps);
+  check_number("patrol", settings.patrol, {.high = 1}, "a share in [0, 1]");
+  check_word("evidence_from", settings.evidence_from, {"patrol", "casts"});
+  check_whole("disarm_after", settings.disarm_after, 0, kMostSteps);
   for (const std::string& rule : settings.set) {
     try {
       parse_switch_rule(rule);
@@ -104,7 +108,9 @@ void check_control(const TrainSettings& settings) {
 }
 
 void check_faults_and_output(const TrainSettings& settings) {
-  for (const std::string& kind : settings.faults) check_word("faults", kind, {"saturate", "overflow"});
+  for (const std::string& fault : settings.faults) {
+    if (!parse_fault(fault)) fail("faults", expected_fault(), io::in_quotes(fault));
+  }
   check_whole("fault_every", settings.fault_every, 1, kMostSteps);
   check_whole("fault_steps", settings.fault_steps, 1, kMostSteps);
   check_whole("fault_from", settings.fault_from, 1, kMostSteps);

@@ -6,6 +6,7 @@ namespace gnmr::nn {
 void LinearPaths::begin_step() {
   step_amax.fill(-1.0f);
   measured = {};
+  saved_error = {};
 }
 
 void LinearPaths::end_step() {

@@ -13,6 +13,8 @@
 #include "gnmr/formats/cast.h"
 #include "gnmr/formats/delayed_scaling.h"
 #include "gnmr/recipes/recipe.h"
+#include "gnmr/torch/low_path_hook.h"
+#include "gnmr/torch/product_error.h"
 
 namespace gnmr::nn {
 
@@ -23,11 +25,11 @@ using recipes::Operand;
 using recipes::Product;
 using recipes::Recipe;
 
-/// What the injector does to the input that a low path casts.
-enum class Fault : std::uint8_t {
+/// Whether the two paths of a layer's products are compared, and how.
+enum class Comparison : std::uint8_t {
   none,
-  saturate,  // magnitudes are cut to the largest divided by the strength
-  overflow,  // magnitudes above 1/8 of the largest are multiplied by the strength
+  projected,  // patrol: of products that run low, beside the step
+  full,       // trial: all results are those of the high path, the low path runs beside them
 };
 
 /// What all layers of a model have in common in a step; its owner changes it between micro-batches.
@@ -35,6 +37,7 @@ struct StepClock {
   std::uint64_t seed = 0;
   std::int64_t step = 0;
   std::int64_t micro_batch = 0;
+  bool rerun = false;  // the step runs again
 };
 
 /// Sums over the micro-batches of one step of one product.
@@ -42,6 +45,7 @@ struct ProductMeasurement {
   double squared_norm = 0;                     // of the gradient that SPEC names for the product
   bool sampled = false;                        // whether there was one
   std::array<formats::Statistics, 2> casts{};  // of its two operands, where evidence is asked for
+  ErrorSums error;                             // of its low path, where that is compared
 };
 
 /// Switch, memory and measurements of one layer.
@@ -53,13 +57,14 @@ struct LinearPaths {
   // The switch: written between steps only.
   std::array<bool, kProductCount> low{};  // which products run low
   bool save_low = false;                  // whether the input is saved for backward in 8 bits
-  Fault fault = Fault::none;              // of the low path's input
-  float fault_strength = 64;
+  bool can_save_low = false;              // whether it ever is: then that is compared too
+  LowPathHook* hook = nullptr;            // a laboratory's; it outlives the step
 
   // What to measure in this step.
   bool observing = true;          // false in evaluation: nothing is remembered or measured
   bool measure_products = false;  // norms of the products' gradients
   bool measure_casts = false;     // evidence
+  Comparison comparison = Comparison::none;
 
   // What the low path remembers: it goes on whatever the switch says.
   std::array<std::array<formats::DelayedState, 2>, kProductCount> delayed{};
@@ -67,6 +72,7 @@ struct LinearPaths {
                                              -1};  // largest finite magnitude so far in this step; below 0: none seen
 
   std::array<ProductMeasurement, kProductCount> measured{};
+  ErrorSums saved_error;  // of the input that was saved in 8 bits
 
   /// Forgets the last step's measurements.
   void begin_step();

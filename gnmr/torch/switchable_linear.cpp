@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gnmr/torch/switchable_linear.h"
 
-#include <ATen/ops/clamp.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/mm.h>
-#include <ATen/ops/where.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
@@ -26,8 +24,6 @@ struct PathsHolder : torch::CustomClassHolder {
   std::shared_ptr<LinearPaths> paths;
 };
 
-constexpr float kOverflowFrom = 8;  // the injector calls magnitudes above this part of the largest large
-
 constexpr std::size_t index_of(Product product) { return static_cast<std::size_t>(product); }
 
 std::uint64_t mixed(std::uint64_t state, std::uint64_t value) {
@@ -45,19 +41,17 @@ std::uint64_t seed_of(const LinearPaths& paths, Product product, std::size_t pur
   return mixed(seed, index_of(product) * 4 + purpose);
 }
 
-/// What the injector makes of an input.
-at::Tensor with_fault(const at::Tensor& input, Fault fault, float strength) {
-  const float amax = finite_amax(input);
-  if (fault == Fault::saturate) return at::clamp(input, -amax / strength, amax / strength);
-  return at::where(input.abs() > amax / kOverflowFrom, input * strength, input);
+LowPathCall call_of(const LinearPaths& paths, Product product) {
+  const StepClock clock = paths.clock != nullptr ? *paths.clock : StepClock{};
+  return {paths.layer, product, clock.step, clock.micro_batch, clock.rerun};
 }
 
-/// Where evidence is asked for in a step with a fault, the cast is measured against the input as it was.
-void measure_faulty(const at::Tensor& before, const at::Tensor& faulty, const at::Tensor& after,
-                    formats::Statistics& seen) {
-  // What the fault changed was beyond the format; what overflowed besides is among it.
+/// Where a hook has changed what is cast, as a part of the cast, that is measured against the operand as it was.
+void measure_changed(const at::Tensor& before, const at::Tensor& changed, const at::Tensor& after,
+                     formats::Statistics& seen) {
+  // What was changed was beyond the format; what overflowed besides is among it.
   seen.overflowed =
-      std::max(seen.overflowed, static_cast<std::uint64_t>((before != faulty).sum().item<std::int64_t>()));
+      std::max(seen.overflowed, static_cast<std::uint64_t>((before != changed).sum().item<std::int64_t>()));
   seen.squared_error = squared_norm(before - after);
   seen.squared_values = squared_norm(before);
 }
@@ -69,30 +63,71 @@ void observe(LinearPaths& paths, Operand operand, const at::Tensor& matrix) {
   amax = std::max(amax, finite_amax(matrix));
 }
 
-/// An operand as the low path of a product sees it.
-at::Tensor low_operand(LinearPaths& paths, Product product, std::size_t place, const at::Tensor& matrix,
-                       SumOver sum_over) {
-  const auto& rule = paths.recipe->rule(product, place);
-  const bool faulty = paths.fault != Fault::none && recipes::operands_of(product)[place] == Operand::input;
-  const at::Tensor source = faulty ? with_fault(matrix, paths.fault, paths.fault_strength) : matrix;
-  if (!rule) return source;
-  OperandCast cast{.rule = *rule,
+/// The cast itself, measured where evidence is asked for.
+at::Tensor cast_and_measure(LinearPaths& paths, Product product, std::size_t place, const at::Tensor& matrix,
+                            SumOver sum_over) {
+  const CastRule& rule = *paths.recipe->rule(product, place);
+  const Operand operand = recipes::operands_of(product)[place];
+  const at::Tensor source =
+      paths.hook != nullptr ? paths.hook->in_cast(call_of(paths, product), operand, matrix) : matrix;
+  OperandCast cast{.rule = rule,
                    .sum_over = sum_over,
                    .seed = seed_of(paths, product, place),
                    .transform_seed = seed_of(paths, product, 2)};
-  if (rule->grouping == recipes::Grouping::delayed) {
+  if (rule.grouping == recipes::Grouping::delayed) {
     const formats::DelayedState& state = paths.delayed[index_of(product)][place];
     // Before anything is remembered the scale is that of the tensor itself.
     cast.delayed_scale =
-        state.observations > 0 ? state.scale : formats::float32_scale(rule->format, finite_amax(source));
+        state.observations > 0 ? state.scale : formats::float32_scale(rule.format, finite_amax(source));
   }
   if (!paths.measure_casts || !paths.observing) return cast_operand(source, cast);
   formats::Statistics seen;
   cast.statistics = &seen;
   at::Tensor result = cast_operand(source, cast);
-  if (faulty && rule->hadamard == 0) measure_faulty(matrix, source, result, seen);
+  if (!source.is_same(matrix) && rule.hadamard == 0) measure_changed(matrix, source, result, seen);
   paths.measured[index_of(product)].casts[place] += seen;
   return result;
+}
+
+/// An operand as the low path of a product sees it.
+at::Tensor low_operand(LinearPaths& paths, Product product, std::size_t place, const at::Tensor& matrix,
+                       SumOver sum_over) {
+  const bool is_cast = paths.recipe->rule(product, place).has_value();
+  if (paths.hook == nullptr) return is_cast ? cast_and_measure(paths, product, place, matrix, sum_over) : matrix;
+  const Operand operand = recipes::operands_of(product)[place];
+  const LowPathCall call = call_of(paths, product);
+  at::Tensor result = paths.hook->before_cast(call, operand, matrix);
+  if (is_cast) result = cast_and_measure(paths, product, place, result, sum_over);
+  return paths.hook->after_cast(call, operand, result);
+}
+
+/// What comes out of a low product.
+at::Tensor low_result(const LinearPaths& paths, Product product, const at::Tensor& result) {
+  return paths.hook != nullptr ? paths.hook->after_product(call_of(paths, product), result) : result;
+}
+
+bool compares(const LinearPaths& paths, Comparison how) {
+  return paths.comparison == how && paths.observing && paths.recipe != nullptr;
+}
+
+/// Compares a low result [tokens, n] with what the high path would have made of `left` [tokens, m] and `right` [m, n],
+/// on a few rows and vectors.
+void patrol_rows(LinearPaths& paths, Product product, const at::Tensor& low, const at::Tensor& left,
+                 const at::Tensor& right) {
+  const std::uint64_t seed = seed_of(paths, product, 3);
+  const at::Tensor signs = random_signs(right.size(1), kProbeVectors, seed, low);
+  const at::Tensor projected = at::mm(probe_rows(left, seed), at::mm(right, signs));
+  add_projected_error(probe_rows(low, seed), signs, projected, paths.measured[index_of(product)].error);
+}
+
+at::Tensor weight_signs(const LinearPaths& paths, const at::Tensor& weight) {
+  return random_signs(weight.size(1), kWeightProbeVectors, seed_of(paths, Product::weight_gradient, 3), weight);
+}
+
+/// What saving in 8 bits does to an input.
+void compare_saved(LinearPaths& paths, const at::Tensor& input) {
+  const at::Tensor rows = paths.comparison == Comparison::full ? input : probe_rows(input, 0);
+  add_error(restore_from_8_bits(save_in_8_bits(rows)), rows, paths.saved_error);
 }
 
 /// Whether what one product casts can be what another one needs.
@@ -118,8 +153,9 @@ void copy_evidence(LinearPaths& paths, Product from, std::size_t from_place, Pro
   paths.measured[index_of(to)].casts[to_place] += paths.measured[index_of(from)].casts[from_place] - before;
 }
 
-/// Forward, and the two products of backward. What it saves: the input (or its cast, where the weight-gradient needs
-/// just that, or its 8 bits), the weight, and the weight's cast where the input-gradient needs just that.
+/// Forward, and the two products of backward. What it saves: the weight, the weight's cast where the input-gradient
+/// needs just that, the input's projection for a patrol, and the input (or its cast, where the weight-gradient needs
+/// just that, or its 8 bits).
 class LinearFunction : public torch::autograd::Function<LinearFunction> {
  public:
   static Variable forward(AutogradContext* context, const Variable& input, const Variable& weight,
@@ -128,29 +164,26 @@ class LinearFunction : public torch::autograd::Function<LinearFunction> {
     const at::Tensor matrix = input.reshape({-1, weight.size(1)});
     observe(paths, Operand::input, matrix);
     observe(paths, Operand::weight, weight);
-    at::Tensor saved_input = matrix;
-    at::Tensor cast_weight;
+    Saved saved{.weight = weight, .input = matrix};
     at::Tensor result;
     if (paths.recipe != nullptr && paths.low[index_of(Product::forward)]) {
-      const formats::Statistics input_before = paths.measured[0].casts[0];
-      const formats::Statistics weight_before = paths.measured[0].casts[1];
-      const at::Tensor low_input = low_operand(paths, Product::forward, 0, matrix, SumOver::columns);
-      const at::Tensor low_weight = low_operand(paths, Product::forward, 1, weight, SumOver::columns);
-      result = at::mm(low_input, low_weight.t());
-      if (!paths.save_low && shares_cast(paths, Product::forward, 0, Product::weight_gradient, 1)) {
-        saved_input = low_input;
-        context->saved_data["input_is_cast"] = true;
-        copy_evidence(paths, Product::forward, 0, Product::weight_gradient, 1, input_before);
-      }
-      if (shares_cast(paths, Product::forward, 1, Product::input_gradient, 1)) {
-        cast_weight = low_weight;
-        copy_evidence(paths, Product::forward, 1, Product::input_gradient, 1, weight_before);
-      }
+      result = low_forward(paths, matrix, weight, saved);
+      if (compares(paths, Comparison::projected)) patrol_rows(paths, Product::forward, result, matrix, weight.t());
     } else {
       result = at::mm(matrix, weight.t());
+      if (compares(paths, Comparison::full)) {
+        Saved unused;
+        add_error(low_forward(paths, matrix, weight, unused), result, paths.measured[0].error);
+      }
     }
+    if (paths.can_save_low && paths.comparison != Comparison::none && paths.observing) compare_saved(paths, matrix);
+    const bool patrols_weight =
+        compares(paths, Comparison::projected) && paths.low[index_of(Product::weight_gradient)] && !paths.save_low;
+    // The input itself may not be there in backward.
+    if (patrols_weight) saved.projected_input = at::mm(matrix, weight_signs(paths, weight));
     if (bias) result.add_(*bias);
-    save(context, paths, saved_input, weight, cast_weight);
+    context->saved_data["input_is_cast"] = saved.input_is_cast;
+    save(context, paths, saved);
     context->saved_data["paths"] = c10::IValue::make_capsule(holder);
     context->saved_data["has_bias"] = bias.has_value();
     std::vector<std::int64_t> shape = input.sizes().vec();
@@ -162,22 +195,20 @@ class LinearFunction : public torch::autograd::Function<LinearFunction> {
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto holder = c10::static_intrusive_pointer_cast<PathsHolder>(context->saved_data["paths"].toCapsule());
     LinearPaths& paths = *holder->paths;
-    const variable_list saved = context->get_saved_variables();
-    const at::Tensor& weight = saved[0];
-    const at::Tensor gradient = gradients[0].reshape({-1, weight.size(0)});
+    const Saved saved = saved_in(context);
+    const at::Tensor gradient = gradients[0].reshape({-1, saved.weight.size(0)});
     observe(paths, Operand::output_gradient, gradient);
     measure_product(paths, Product::forward, gradient);
     at::Tensor input_gradient;
     at::Tensor weight_gradient;
     at::Tensor bias_gradient;
     if (context->needs_input_grad(0)) {
-      input_gradient = make_input_gradient(paths, gradient, weight, saved[1]);
+      input_gradient = make_input_gradient(paths, gradient, saved);
       measure_product(paths, Product::input_gradient, input_gradient);
       input_gradient = input_gradient.view(context->saved_data["input_shape"].toIntVector());
     }
     if (context->needs_input_grad(1)) {
-      weight_gradient = make_weight_gradient(paths, gradient, saved_input(context, saved),
-                                             context->saved_data.count("input_is_cast") != 0);
+      weight_gradient = make_weight_gradient(paths, gradient, saved);
       measure_product(paths, Product::weight_gradient, weight_gradient);
     }
     if (context->saved_data["has_bias"].toBool() && context->needs_input_grad(2)) bias_gradient = gradient.sum(0);
@@ -185,37 +216,97 @@ class LinearFunction : public torch::autograd::Function<LinearFunction> {
   }
 
  private:
-  static void save(AutogradContext* context, const LinearPaths& paths, const at::Tensor& input,
-                   const at::Tensor& weight, const at::Tensor& cast_weight) {
-    if (!paths.save_low) {
-      context->save_for_backward({weight, cast_weight, input});
-      return;
+  struct Saved {
+    at::Tensor weight = {};
+    at::Tensor cast_weight = {};      // undefined: there is none
+    at::Tensor projected_input = {};  // undefined: there is none
+    at::Tensor input = {};
+    bool input_is_cast = false;
+  };
+
+  /// The low product; what backward can use of it goes to `saved`.
+  static at::Tensor low_forward(LinearPaths& paths, const at::Tensor& matrix, const at::Tensor& weight, Saved& saved) {
+    const formats::Statistics input_before = paths.measured[0].casts[0];
+    const formats::Statistics weight_before = paths.measured[0].casts[1];
+    const at::Tensor low_input = low_operand(paths, Product::forward, 0, matrix, SumOver::columns);
+    const at::Tensor low_weight = low_operand(paths, Product::forward, 1, weight, SumOver::columns);
+    if (!paths.save_low && shares_cast(paths, Product::forward, 0, Product::weight_gradient, 1)) {
+      saved.input = low_input;
+      saved.input_is_cast = true;
+      copy_evidence(paths, Product::forward, 0, Product::weight_gradient, 1, input_before);
     }
-    const SavedMatrix bits = save_in_8_bits(input);
-    context->save_for_backward({weight, cast_weight, bits.codes, bits.scales});
+    if (shares_cast(paths, Product::forward, 1, Product::input_gradient, 1)) {
+      saved.cast_weight = low_weight;
+      copy_evidence(paths, Product::forward, 1, Product::input_gradient, 1, weight_before);
+    }
+    return low_result(paths, Product::forward, at::mm(low_input, low_weight.t()));
   }
 
-  static at::Tensor saved_input(AutogradContext*, const variable_list& saved) {
-    return saved.size() == 3 ? saved[2] : restore_from_8_bits({saved[2], saved[3]});
+  static void save(AutogradContext* context, const LinearPaths& paths, const Saved& saved) {
+    variable_list tensors{saved.weight, saved.cast_weight, saved.projected_input};
+    if (paths.save_low) {
+      const SavedMatrix bits = save_in_8_bits(saved.input);
+      tensors.insert(tensors.end(), {bits.codes, bits.scales});
+    } else {
+      tensors.push_back(saved.input);
+    }
+    context->save_for_backward(std::move(tensors));
   }
 
-  static at::Tensor make_input_gradient(LinearPaths& paths, const at::Tensor& gradient, const at::Tensor& weight,
-                                        const at::Tensor& cast_weight) {
+  static Saved saved_in(AutogradContext* context) {
+    const variable_list tensors = context->get_saved_variables();
+    return {.weight = tensors[0],
+            .cast_weight = tensors[1],
+            .projected_input = tensors[2],
+            .input = tensors.size() == 4 ? tensors[3] : restore_from_8_bits({tensors[3], tensors[4]}),
+            .input_is_cast = context->saved_data["input_is_cast"].toBool()};
+  }
+
+  static at::Tensor low_input_gradient(LinearPaths& paths, const at::Tensor& gradient, const Saved& saved) {
     constexpr Product kProduct = Product::input_gradient;
-    if (paths.recipe == nullptr || !paths.low[index_of(kProduct)]) return at::mm(gradient, weight);
     const at::Tensor low_gradient = low_operand(paths, kProduct, 0, gradient, SumOver::columns);
     const at::Tensor low_weight =
-        cast_weight.defined() ? cast_weight : low_operand(paths, kProduct, 1, weight, SumOver::rows);
-    return at::mm(low_gradient, low_weight);
+        saved.cast_weight.defined() ? saved.cast_weight : low_operand(paths, kProduct, 1, saved.weight, SumOver::rows);
+    return low_result(paths, kProduct, at::mm(low_gradient, low_weight));
   }
 
-  static at::Tensor make_weight_gradient(LinearPaths& paths, const at::Tensor& gradient, const at::Tensor& input,
-                                         bool input_is_cast) {
+  static at::Tensor make_input_gradient(LinearPaths& paths, const at::Tensor& gradient, const Saved& saved) {
+    constexpr Product kProduct = Product::input_gradient;
+    if (paths.recipe == nullptr || !paths.low[index_of(kProduct)]) {
+      at::Tensor high = at::mm(gradient, saved.weight);
+      if (compares(paths, Comparison::full)) {
+        add_error(low_input_gradient(paths, gradient, saved), high, paths.measured[index_of(kProduct)].error);
+      }
+      return high;
+    }
+    at::Tensor low = low_input_gradient(paths, gradient, saved);
+    if (compares(paths, Comparison::projected)) patrol_rows(paths, kProduct, low, gradient, saved.weight);
+    return low;
+  }
+
+  static at::Tensor low_weight_gradient(LinearPaths& paths, const at::Tensor& gradient, const Saved& saved) {
     constexpr Product kProduct = Product::weight_gradient;
-    if (paths.recipe == nullptr || !paths.low[index_of(kProduct)]) return at::mm(gradient.t(), input);
     const at::Tensor low_gradient = low_operand(paths, kProduct, 0, gradient, SumOver::rows);
-    const at::Tensor low_input = input_is_cast ? input : low_operand(paths, kProduct, 1, input, SumOver::rows);
-    return at::mm(low_gradient.t(), low_input);
+    const at::Tensor low_input =
+        saved.input_is_cast ? saved.input : low_operand(paths, kProduct, 1, saved.input, SumOver::rows);
+    return low_result(paths, kProduct, at::mm(low_gradient.t(), low_input));
+  }
+
+  static at::Tensor make_weight_gradient(LinearPaths& paths, const at::Tensor& gradient, const Saved& saved) {
+    constexpr Product kProduct = Product::weight_gradient;
+    ErrorSums& error = paths.measured[index_of(kProduct)].error;
+    if (paths.recipe == nullptr || !paths.low[index_of(kProduct)]) {
+      at::Tensor high = at::mm(gradient.t(), saved.input);
+      if (compares(paths, Comparison::full)) add_error(low_weight_gradient(paths, gradient, saved), high, error);
+      return high;
+    }
+    at::Tensor low = low_weight_gradient(paths, gradient, saved);
+    if (compares(paths, Comparison::projected)) {
+      const at::Tensor signs = weight_signs(paths, saved.weight);
+      const at::Tensor projected = saved.projected_input.defined() ? saved.projected_input : at::mm(saved.input, signs);
+      add_projected_error(low, signs, at::mm(gradient.t(), projected), error);
+    }
+    return low;
   }
 };
 

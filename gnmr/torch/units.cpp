@@ -79,6 +79,7 @@ void RecoverableUnits::find_layers(const torch::nn::Module& model, const UnitSel
     LinearPaths& paths = module->paths();
     paths.recipe = recipe_;
     paths.clock = clock_;
+    paths.can_save_low = selection.save_in_8_bits;
     paths.layer = static_cast<std::uint32_t>(layers_.size());
     layer.frozen = std::none_of(layer.parameters.begin(), layer.parameters.end(),
                                 [&](std::size_t index) { return parameters_[index].requires_grad(); });
@@ -169,22 +170,38 @@ void RecoverableUnits::request(std::span<const UnitIndex> high) {
   }
 }
 
-void RecoverableUnits::begin_step(std::int64_t step, std::span<const LayerFault> faults) {
+void RecoverableUnits::set_hook(LowPathHook* hook) {
+  for (Layer& layer : layers_) layer.module->paths().hook = hook;
+}
+
+void RecoverableUnits::set_hook(std::size_t layer, LowPathHook* hook) { layers_[layer].module->paths().hook = hook; }
+
+bool RecoverableUnits::runs_low(std::size_t layer) const {
+  const LinearPaths& paths = layers_[layer].module->paths();
+  return std::any_of(paths.low.begin(), paths.low.end(), [](bool low) { return low; });
+}
+
+bool RecoverableUnits::is_patrolled(std::size_t layer) const {
+  if (patrol_round_.empty()) return false;
+  return patrol_round_[layer] == static_cast<std::uint64_t>(clock_->step) % patrol_rounds_;
+}
+
+void RecoverableUnits::begin_step(std::int64_t step, Pass pass) {
   clock_->step = step;
   clock_->micro_batch = 0;
+  clock_->rerun = pass != Pass::step;
   in_force_ = requested_;
-  for (Layer& layer : layers_) {
-    LinearPaths& paths = layer.module->paths();
+  for (std::size_t index = 0; index < layers_.size(); ++index) {
+    LinearPaths& paths = layers_[index].module->paths();
     paths.begin_step();
-    paths.low.fill(recipe_ != nullptr);
-    paths.save_low = save_in_8_bits_;
-    paths.fault = Fault::none;
-    for (const LayerFault& fault : faults) {
-      if (fault.layer != layer.name) continue;
-      paths.fault = fault.fault;
-      paths.fault_strength = fault.strength;
-    }
+    const bool low = pass != Pass::trial;
+    paths.low.fill(low && recipe_ != nullptr);
+    paths.save_low = low && save_in_8_bits_;
+    paths.comparison = Comparison::none;
+    if (pass == Pass::trial) paths.comparison = Comparison::full;
+    if (pass == Pass::step && is_patrolled(index)) paths.comparison = Comparison::projected;
   }
+  if (pass == Pass::trial) return;
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
     if (in_force_[unit] == 0) continue;
     for (const Part& part : sources_[unit].parts) {
@@ -298,7 +315,7 @@ EvaluationPaths::EvaluationPaths(RecoverableUnits& units, bool all_high) : units
     LinearPaths& paths = layer.module->paths();
     kept_.push_back(paths);
     paths.observing = false;
-    paths.fault = Fault::none;
+    paths.hook = nullptr;
     paths.low.fill(!all_high && paths.recipe != nullptr);
     paths.save_low = false;
   }
@@ -308,10 +325,18 @@ EvaluationPaths::~EvaluationPaths() {
   for (std::size_t index = 0; index < kept_.size(); ++index) {
     LinearPaths& paths = units_.layers_[index].module->paths();
     paths.observing = kept_[index].observing;
-    paths.fault = kept_[index].fault;
+    paths.hook = kept_[index].hook;
     paths.low = kept_[index].low;
     paths.save_low = kept_[index].save_low;
   }
+}
+
+UnobservedPaths::UnobservedPaths(RecoverableUnits& units) : units_(units) {
+  for (const RecoverableUnits::Layer& layer : units_.layers_) layer.module->paths().observing = false;
+}
+
+UnobservedPaths::~UnobservedPaths() {
+  for (const RecoverableUnits::Layer& layer : units_.layers_) layer.module->paths().observing = true;
 }
 
 }  // namespace gnmr::nn

@@ -48,11 +48,11 @@ struct Coverage {
   std::string text() const;
 };
 
-/// What a fault injector does to one layer.
-struct LayerFault {
-  std::string layer;
-  Fault fault = Fault::none;
-  float strength = 64;
+/// How a step runs.
+enum class Pass : std::uint8_t {
+  step,    // as requested
+  replay,  // the same step again, as requested since
+  trial,   // the same step again, all units high, each low path compared beside it
 };
 
 /// What casts did to a unit's operands in one step, all micro-batches together.
@@ -77,8 +77,44 @@ class RecoverableUnits {
   /// The units that are high from the next `begin_step` on; all others are low.
   void request(std::span<const UnitIndex> high);
 
-  /// Puts the request in force and forgets what was measured. Faults, where there are any, are of this step only.
-  void begin_step(std::int64_t step, std::span<const LayerFault> faults = {});
+  /// Puts the request in force and forgets what was measured.
+  void begin_step(std::int64_t step, Pass pass = Pass::step);
+
+  /// Lets a laboratory reach into the low paths, or into one layer's; null: nobody. It outlives the steps.
+  void set_hook(LowPathHook* hook);
+  void set_hook(std::size_t layer, LowPathHook* hook);
+
+  /// Whether some product of a layer, by its place in `layer_names`, runs low in this step.
+  bool runs_low(std::size_t layer) const;
+
+  /// Compares products that run low with their high paths beside each step, of as many layers in turn as cost at most
+  /// this share of a step's multiply-adds (at least one layer a step; 0: none), for micro-batches of so many tokens.
+  void patrol(double share, std::int64_t tokens);
+
+  /// What the patrol does, in words: `all 28 layers each step, 1.9% of a step's multiply-adds`.
+  std::string patrol_text() const;
+
+  /// What the low paths' comparisons came to, one a layer and place (the three products, then the saved input), as
+  /// sums of squares: differences, references, and 1 where measured; those of other processes are to be added.
+  std::vector<double> error_sums() const;
+
+  /// Errors of all units from these sums: units times `kProductCount`, NaN where nothing was measured. Of a unit with
+  /// several layers it is the worst one's.
+  std::vector<double> errors(std::span<const double> error_sums) const;
+
+  /// The error that the recipe's formats have in each place; 0: not known.
+  std::vector<double> expected_errors() const;
+
+  /// What the casts did to the operands of each product, the worse of the two, in the shape of `errors`; needs
+  /// `measure_casts`.
+  std::vector<double> cast_errors() const;
+
+  /// Coefficients of parameters from those of units: a unit's own go to what its norm is made from, all others have 1.
+  std::vector<double> parameter_coefficients(std::span<const double> unit_coefficients) const;
+
+  /// Bytes that a trial holds beyond a step of the low path, at most: inputs that wait in 8 bits otherwise, and the
+  /// largest results of a low path beside the high one. For micro-batches of so many tokens.
+  std::int64_t trial_bytes(std::int64_t tokens) const;
 
   /// Tells stochastic rounding which micro-batch comes.
   void begin_micro_batch(std::int64_t micro_batch) { clock_->micro_batch = micro_batch; }
@@ -130,6 +166,7 @@ class RecoverableUnits {
 
  private:
   friend class EvaluationPaths;
+  friend class UnobservedPaths;
   struct Layer {
     std::string name;
     std::shared_ptr<SwitchableLinearImpl> module;
@@ -155,6 +192,7 @@ class RecoverableUnits {
   template <class Visit>
   void for_measured_products(std::size_t unit, Visit visit) const;
   bool measured_products(std::size_t unit) const;
+  bool is_patrolled(std::size_t layer) const;
 
   std::shared_ptr<const Recipe> recipe_;
   std::shared_ptr<StepClock> clock_;
@@ -165,6 +203,9 @@ class RecoverableUnits {
   std::vector<std::uint8_t> requested_;
   std::vector<std::uint8_t> in_force_;
   bool save_in_8_bits_ = false;
+  std::vector<std::uint32_t> patrol_round_;  // of each layer; empty: no patrol
+  std::uint32_t patrol_rounds_ = 0;
+  double patrol_share_ = 0;  // of a step's multiply-adds, the dearest round's
   Coverage coverage_;
 };
 
@@ -179,6 +220,18 @@ class EvaluationPaths {
  private:
   RecoverableUnits& units_;
   std::vector<LinearPaths> kept_;
+};
+
+/// While it lives nothing is remembered or measured; paths stay as they are.
+class UnobservedPaths {
+ public:
+  explicit UnobservedPaths(RecoverableUnits& units);
+  ~UnobservedPaths();
+  UnobservedPaths(const UnobservedPaths&) = delete;
+  UnobservedPaths& operator=(const UnobservedPaths&) = delete;
+
+ private:
+  RecoverableUnits& units_;
 };
 
 }  // namespace gnmr::nn

@@ -45,6 +45,14 @@ class Laboratory {
   /// The truth file as text (docs/files.md); empty where nothing is injected.
   virtual std::string truth_text() const = 0;
 
+  /// The planned faults as JSON Lines (docs/faults.md); empty where nothing is injected.
+  virtual std::string fault_list_text() const = 0;
+
+  /// What it remembers of the run so far, for a checkpoint; `restore` is an `Error` for text that is not of this run. A
+  /// gradient rule is saved by itself.
+  virtual std::string save() const = 0;
+  virtual void restore(const std::string& text) = 0;
+
   /// What may change gradients instead of GNMR; null: nothing.
   virtual GradientRule* gradient_rule() = 0;
 };

@@ -2,8 +2,9 @@
 // Trains a model in low precision with the controller on it.
 //
 // One step: forward and backward, each unit on the path that the supervisor said; one pass over the gradients gives
-// every norm and the clip coefficient; the controller decides for the next step; the update. An update that is not
-// finite is never applied, whatever the controller.
+// every norm and the clip coefficient; the supervisor says whether the update is made, held, or made by another run of
+// the step (docs/algorithm.md), and who is in recovery next; the update. An update that is not finite is never applied,
+// whatever the controller.
 //
 // Goals: bit-repeatable runs on the CPU; a run that was killed at any moment goes on bit for bit from its last
 // checkpoint; every rank decides alike. Non-goals: printing, sharded parameters, other optimizers.
@@ -20,12 +21,14 @@
 #include "gnmr/run/control_file.h"
 #include "gnmr/run/engine.h"
 #include "gnmr/run/evidence.h"
-#include "gnmr/run/fault_plan.h"
+#include "gnmr/run/harm.h"
 #include "gnmr/run/supervisor.h"
 #include "gnmr/torch/collective.h"
 #include "gnmr/torch/units.h"
 #include "gnmr/train/checkpoint.h"
 #include "gnmr/train/data.h"
+#include "gnmr/train/error_file.h"
+#include "gnmr/train/laboratory.h"
 #include "gnmr/train/optimizer.h"
 #include "gnmr/train/schedule.h"
 
@@ -34,8 +37,10 @@ namespace gnmr::train {
 /// One run. Rank 0 writes files; the others write none.
 class Trainer {
  public:
-  /// Opens everything; an `Error` says what is wrong. With more than one rank all of them construct it.
-  Trainer(const run::TrainSettings& settings, run::TrainObserver& observer, nn::Collective& collective);
+  /// Opens everything; an `Error` says what is wrong. With more than one rank all of them construct it. Faults, rivals
+  /// and the like need a laboratory.
+  Trainer(const run::TrainSettings& settings, run::TrainObserver& observer, nn::Collective& collective,
+          const MakeLaboratory& make_laboratory = {});
   ~Trainer();
 
   /// Trains to the last step or until the observer wants to stop.
@@ -53,12 +58,21 @@ class Trainer {
     double grad_norm = 0;
     double clip = 1;
     bool applied = true;
+    double seconds = 0;  // of the whole step; what only an experiment measures is not counted
   };
 
   struct GradientSquares {
     std::vector<double> parameters;
     std::vector<std::uint8_t> has_gradient;  // one a parameter
     std::vector<double> products;            // one a unit
+    double total() const;
+  };
+
+  struct PassResult {  // one run of a step
+    double loss = 0;
+    GradientSquares squares;
+    std::vector<double> error_sums;  // of low paths that were compared
+    double own_norm = 0;             // of this rank's gradients, where there are several
   };
 
   void open_folder();
@@ -66,17 +80,34 @@ class Trainer {
   void describe();
   void make_model();
   void make_units();
+  void make_experiment(const MakeLaboratory& make_laboratory);
+  std::vector<UnitIndex> oracle_units(std::int64_t step) const;
+  void open_error_file();
   void resume();
   std::map<std::string, std::string> arithmetic() const;
   void announce();
   StepResult train_step(std::int64_t step);
-  GradientSquares measure_gradients(StepResult& result);
-  void judge(std::int64_t step, const StepResult& result, const GradientSquares& measured);
+  PassResult run_pass(std::int64_t step);
   double run_micro_batches(std::int64_t step);
-  void reduce_over_ranks(std::vector<double>& product_squares, double& loss);
+  void reduce_over_ranks(PassResult& pass);
+  void measure_gradients(PassResult& pass);
+  StepResult settle(const PassResult& pass) const;
+  void drop_gradients();
+  void scale_gradients(std::span<const double> coefficients, PassResult& pass);
+  StepResult judge(std::int64_t step, PassResult& pass);
+  std::optional<StepResult> try_trial(std::int64_t step, PassResult& pass);
+  StepResult run_trial(std::int64_t step, const PassResult& alarmed);
+  StepResult run_replay(std::int64_t step, const PassResult& alarmed);
+  StepResult follow_rule(std::int64_t step, PassResult& pass);
+  std::vector<double> measured_errors(std::int64_t step, const PassResult& pass);
+  std::optional<std::int64_t> strangest_rank(const PassResult& alarmed, const PassResult& rerun);
+  double measure_harm(std::int64_t step);
+  void tell_errors(std::int64_t step, std::span<const double> errors);
+  std::string control_text() const;
+  Options options_in_force() const;
+  bool uses_errors() const;
   void follow_mode();
   void keep_mode(io::JournalModeKind mode);
-  std::vector<nn::LayerFault> faults_of(std::int64_t step) const;
   void write_evidence(std::int64_t step);
   void evaluate(std::int64_t step);
   double evaluation_loss(bool all_high);
@@ -99,7 +130,9 @@ class Trainer {
   std::optional<run::MetricsWriter> metrics_;
   std::optional<run::ControlFile> control_;
   std::optional<run::EvidenceWriter> evidence_;
-  std::vector<run::PlannedFault> faults_;
+  std::optional<run::HarmWriter> harm_;
+  std::optional<ErrorFile> errors_;
+  std::unique_ptr<Laboratory> laboratory_;  // null: there is none
   std::vector<std::string> layer_names_;
   std::string controller_state_;                                 // of the checkpoint that the run goes on from
   io::JournalModeKind first_mode_ = io::JournalModeKind::armed;  // as the settings ask for it

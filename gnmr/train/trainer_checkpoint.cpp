@@ -17,7 +17,30 @@ constexpr const char* kSkippedKey = "skipped_updates";
 constexpr const char* kModelKey = "model_config";
 constexpr const char* kRecipeKey = "recipe";
 constexpr const char* kTokensKey = "tokens_a_step";
+constexpr const char* kRuleKey = "gradient_rule";
+constexpr const char* kLaboratoryKey = "laboratory";
 constexpr std::chrono::milliseconds kLongestWait{500};  // for a disk that takes no more
+
+/// Any bytes as text.
+std::string as_hex(std::string_view bytes) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string text;
+  for (const char byte : bytes) {
+    const auto value = static_cast<unsigned char>(byte);
+    text += {kDigits[value >> 4U], kDigits[value & 15U]};
+  }
+  return text;
+}
+
+/// The bytes of such a text; what is none gives other bytes, which their owner refuses.
+std::string from_hex(std::string_view text) {
+  const auto value = [](char digit) { return digit <= '9' ? digit - '0' : digit - 'a' + 10; };
+  std::string bytes;
+  for (std::size_t index = 0; index + 1 < text.size(); index += 2) {
+    bytes += static_cast<char>(value(text[index]) * 16 + value(text[index + 1]));
+  }
+  return bytes;
+}
 
 }  // namespace
 
@@ -58,6 +81,12 @@ void Trainer::resume() {
   if (skipped != loaded.info.extra.end() && !io::parse_whole(skipped->second, outcome_.skipped_updates)) {
     throw Error(loaded.folder + ": trainer.json: " + kSkippedKey + " is no whole number");
   }
+  const auto rule = loaded.info.extra.find(kRuleKey);
+  if (rule != loaded.info.extra.end() && laboratory_ != nullptr && laboratory_->gradient_rule() != nullptr) {
+    laboratory_->gradient_rule()->restore(from_hex(rule->second));
+  }
+  const auto laboratory = loaded.info.extra.find(kLaboratoryKey);
+  if (laboratory != loaded.info.extra.end() && laboratory_ != nullptr) laboratory_->restore(laboratory->second);
   next_step_ = step + 1;
   outcome_.last_step = step;
 }
@@ -70,6 +99,10 @@ void Trainer::save_checkpoint(std::int64_t step) {
   if (evidence_) evidence_->flush(kLongestWait);
   std::map<std::string, std::string> extra = arithmetic();
   extra[kSkippedKey] = std::to_string(outcome_.skipped_updates);
+  if (laboratory_ != nullptr) extra[kLaboratoryKey] = laboratory_->save();
+  if (laboratory_ != nullptr && laboratory_->gradient_rule() != nullptr) {
+    extra[kRuleKey] = as_hex(laboratory_->gradient_rule()->save());
+  }
   // What the kill switch asked for goes on; what the settings asked for they ask for again.
   if (supervisor_->mode() != first_mode_) extra[kModeKey] = io::to_string(supervisor_->mode());
   const CheckpointParts parts{

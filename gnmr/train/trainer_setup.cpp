@@ -54,6 +54,13 @@ void check_rules(const std::vector<run::SwitchRule>& rules, const std::vector<Un
   }
 }
 
+/// Who decides, in a word.
+std::string controller_name(const run::TrainSettings& settings) {
+  if (!settings.random_units.empty()) return "random";
+  if (settings.oracle) return "oracle";
+  return settings.rival.empty() ? settings.controller : settings.rival;
+}
+
 std::string words(const std::vector<std::string>& texts) {
   std::string joined;
   for (const std::string& text : texts) joined += (joined.empty() ? "" : "+") + text;
@@ -62,7 +69,8 @@ std::string words(const std::vector<std::string>& texts) {
 
 }  // namespace
 
-Trainer::Trainer(const run::TrainSettings& settings, run::TrainObserver& observer, nn::Collective& collective)
+Trainer::Trainer(const run::TrainSettings& settings, run::TrainObserver& observer, nn::Collective& collective,
+                 const MakeLaboratory& make_laboratory)
     : settings_(with_defaults(settings)),
       observer_(observer),
       collective_(collective),
@@ -73,6 +81,7 @@ Trainer::Trainer(const run::TrainSettings& settings, run::TrainObserver& observe
                                             : static_cast<int>(std::max(1U, std::thread::hardware_concurrency())));
   make_model();
   make_units();
+  make_experiment(make_laboratory);
   open_folder();
   if (settings_.resume) resume();
   open_files();
@@ -117,17 +126,33 @@ void Trainer::make_units() {
   // Ranks round different sequences by chance: not by the same one.
   const auto seed = static_cast<std::uint64_t>(settings_.seed) + (static_cast<std::uint64_t>(collective_.rank()) << 32);
   units_.emplace(*model_, recipe_, selection, seed);
-  units_->measure_casts(settings_.evidence);
+  units_->measure_casts(settings_.evidence || settings_.evidence_from == "casts");
   check_rules(rules, units_->units());
   layer_names_ = units_->layer_names();
   if (layer_names_.empty()) throw Error("no linear layer is left for the low path: look at --allow and --deny");
-  faults_ = run::plan_faults({.unit_count = static_cast<std::uint32_t>(layer_names_.size()),
-                              .kinds = settings_.faults,
-                              .every = settings_.fault_every,
-                              .steps = settings_.fault_steps,
-                              .from = settings_.fault_from,
-                              .seed = settings_.fault_seed,
-                              .run_steps = settings_.steps});
+  if (uses_errors()) units_->patrol(settings_.patrol, settings_.batch * settings_.sequence);
+}
+
+/// Faults, rivals and the like, where the settings ask for them.
+void Trainer::make_experiment(const MakeLaboratory& make_laboratory) {
+  if (make_laboratory) laboratory_ = make_laboratory(settings_, layer_names_);
+  const bool wanted = !settings_.faults.empty() || !settings_.rival.empty() || settings_.oracle || settings_.harm;
+  if (laboratory_ == nullptr && wanted) throw Error("faults, rivals and oracles need an engine with a laboratory");
+  if (laboratory_ != nullptr) units_->set_hook(laboratory_->hook());
+}
+
+/// The units that the oracle would have in recovery: those named as the faulty layers are.
+std::vector<UnitIndex> Trainer::oracle_units(std::int64_t step) const {
+  const Controller& controller = supervisor_->controller();
+  std::vector<UnitIndex> units;
+  for (const std::uint32_t layer :
+       laboratory_->oracle(step, controller.options().lock_steps, controller.max_recovered())) {
+    for (UnitIndex unit = 0; unit < controller.units().size(); ++unit) {
+      if (controller.units()[unit].name == layer_names_[layer]) units.push_back(unit);
+    }
+  }
+  std::sort(units.begin(), units.end());
+  return units;
 }
 
 void Trainer::open_folder() {
@@ -148,11 +173,18 @@ void Trainer::open_files() {
   describe();
   // First of all, so that a run that is killed from here on can go on.
   if (writes_files()) run::save_run_info(folder_, info_);
-  run::SupervisorSettings supervision{.options = settings_.options,
-                                      .switches = settings_.controller == "gnmr" || !settings_.random_units.empty(),
-                                      .watch_steps = settings_.watch_steps,
-                                      .rules = rules_of(settings_),
-                                      .seed = static_cast<std::uint64_t>(settings_.seed)};
+  run::SupervisorSettings supervision{
+      .options = options_in_force(),
+      .switches = settings_.controller == "gnmr" || !settings_.random_units.empty() || settings_.oracle,
+      .watch_steps = settings_.watch_steps,
+      .rules = rules_of(settings_),
+      .seed = static_cast<std::uint64_t>(settings_.seed),
+      .backend = {.places = nn::kProductCount, .expected = units_->expected_errors(), .can_rerun = true},
+      .disarm_after = settings_.disarm_after};
+  for (std::size_t product = 0; product < nn::kProductCount; ++product) {
+    supervision.places.emplace_back(to_string(static_cast<nn::Product>(product)));
+  }
+  if (settings_.oracle) supervision.chosen = [this](std::int64_t step) { return oracle_units(step); };
   if (!settings_.random_units.empty()) supervision.random_share = std::stod(settings_.random_units.front());
   const bool told = writes_files() && settings_.controller != "none";
   const io::ExistingFile existing = settings_.resume ? io::ExistingFile::resume : io::ExistingFile::refuse;
@@ -174,7 +206,22 @@ void Trainer::open_files() {
   control_.emplace(folder_.control());
   metrics_.emplace(run::MetricsSettings{.path = folder_.metrics(), .existing = existing, .resume_step = next_step_});
   if (settings_.evidence) evidence_.emplace(folder_.evidence(), existing);
-  if (!faults_.empty()) run::write_truth(folder_.faults(), layer_names_, faults_, settings_.steps);
+  if (settings_.errors && uses_errors()) open_error_file();
+  if (laboratory_ == nullptr || laboratory_->fault_count() == 0) return;
+  io::replace_file(folder_.faults(), laboratory_->truth_text());
+  io::replace_file(folder_.fault_list(), laboratory_->fault_list_text());
+  if (settings_.harm) harm_.emplace(folder_.harm(), existing);
+}
+
+void Trainer::open_error_file() {
+  std::vector<std::string> columns;
+  for (const Unit& unit : units_->units()) {
+    for (std::size_t product = 0; product < nn::kProductCount; ++product) {
+      columns.push_back(unit.name + "/" + std::string(to_string(static_cast<nn::Product>(product))));
+    }
+  }
+  // A trace has one header: a run that goes on begins another file.
+  errors_.emplace(next_step_ == 1 ? folder_.errors() : folder_.errors_from(next_step_), columns);
 }
 
 void Trainer::describe() {
@@ -183,7 +230,7 @@ void Trainer::describe() {
            .model = settings_.model,
            .parameters = models::parameter_count(model_->config()),
            .recipe = recipe_ != nullptr ? recipe_->name : "none",
-           .controller = settings_.random_units.empty() ? settings_.controller : "random",
+           .controller = controller_name(settings_),
            .preset = {},
            .batch_tokens = settings_.batch * settings_.sequence * settings_.accumulate * collective_.size(),
            .units = static_cast<std::int64_t>(units_->units().size()),
@@ -198,10 +245,11 @@ void Trainer::announce() {
                      .folder = folder_.path(),
                      .data = data_->description(),
                      .coverage = units_->coverage().text(),
+                     .control = control_text(),
                      .engine = std::string("torch ") + TORCH_VERSION + ", " + settings_.device + ", " +
                                std::to_string(at::get_num_threads()) + " threads",
                      .first_step = next_step_,
-                     .injected_faults = faults_.size()});
+                     .injected_faults = laboratory_ != nullptr ? laboratory_->fault_count() : 0});
 }
 
 }  // namespace gnmr::train

@@ -7,8 +7,9 @@
 #include <new>
 #include <vector>
 
+#include "core/random_errors.h"
 #include "core/random_run.h"
-#include "gnmr/core/controller.h"
+#include "gnmr/core/judge.h"
 
 namespace {
 
@@ -50,6 +51,7 @@ namespace {
 
 using testing::NormArrays;
 using testing::Random;
+using testing::RandomErrors;
 using testing::RandomRun;
 
 TEST(Allocation, TheCounterCounts) {
@@ -60,6 +62,7 @@ TEST(Allocation, TheCounterCounts) {
 }
 
 TEST(Allocation, AStepAllocatesNothing) {
+  std::size_t risks = 0;
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     Random random(seed);
     const std::size_t count = 1 + random.below(300);
@@ -68,7 +71,6 @@ TEST(Allocation, AStepAllocatesNothing) {
     options.max_cost = 1;
     Controller controller(units, options);
     RandomRun run(random, count);
-    std::size_t risks = 0;
     for (int step = 0; step < 300; ++step) {
       const NormArrays arrays(run.next());
       const std::size_t before = allocations;
@@ -77,12 +79,51 @@ TEST(Allocation, AStepAllocatesNothing) {
         controller.withdraw();
         controller.observe({.step = step, .norms = arrays.norms, .sampled = arrays.sampled});
       }
-      controller.decide(arrays.norms);
+      if (step % 5 == 0) {
+        const Candidate candidates[] = {{.severity = 2, .unit = 0}};
+        controller.decide_among(candidates, false);
+      } else {
+        controller.decide();
+      }
       for (UnitIndex unit = 0; unit < count; ++unit) (void)controller.signals(unit);
       ASSERT_EQ(allocations, before) << "seed " << seed << ", step " << step;
     }
-    EXPECT_TRUE(risks > 0 || seed > 0);
   }
+  EXPECT_GT(risks, 1000u);
+}
+
+TEST(Allocation, AJudgedStepAllocatesNothing) {
+  int trials = 0;
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    Random random(seed);
+    const std::size_t count = 1 + random.below(200);
+    const std::vector<Unit> units = testing::random_units(random, count);
+    Options options = testing::random_options(random);
+    options.max_cost = 1;
+    Judge judge(units, options, {.places = 3, .expected = {0.02, 0.0, 0.02}, .can_rerun = true});
+    RandomRun run(random, count);
+    RandomErrors errors(random, count, 3);
+    for (int step = 0; step < 200; ++step) {
+      const NormArrays arrays(run.next());
+      const NormArrays again(run.next());
+      const std::vector<double> patrol = errors.patrol();
+      const std::vector<double> trial = errors.trial();
+      const Observation observation{.step = step, .norms = arrays.norms, .sampled = arrays.sampled};
+      const std::size_t before = allocations;
+      if (step % 7 == 0) {
+        judge.hear(observation, patrol);
+        judge.withdraw();
+      }
+      if (judge.hear(observation, patrol).action == Action::trial && step % 3 != 0) {
+        judge.conclude({.step = step, .norms = again.norms, .sampled = again.sampled}, trial);
+        ++trials;
+      } else {
+        judge.decide();
+      }
+      ASSERT_EQ(allocations, before) << "seed " << seed << ", step " << step;
+    }
+  }
+  EXPECT_GT(trials, 100);
 }
 
 }  // namespace

@@ -173,9 +173,11 @@ static void test_two_halves_and_errors(void) {
   const double negative[kUnits] = {1, -1, 1, 1};
   const double not_finite[kUnits] = {1, 1, NAN, 1};
   const uint8_t sampled[kUnits] = {1, 0, 1, 1};
-  const double evidence[kUnits] = {0, 0, 0, 0};
+  const double severities[kUnits] = {0, NAN, 2, 1};
   gnmr_alarm alarm = GNMR_ALARM_INIT;
   gnmr_signals signals = GNMR_SIGNALS_INIT;
+  uint32_t admitted = 0;
+  size_t count = 0;
   warm_up(controller);
   CHECK(strcmp(gnmr_error_text(controller), "") == 0);
   CHECK(gnmr_decide(controller, NULL, 0) == GNMR_ERROR_INPUT);
@@ -192,9 +194,11 @@ static void test_two_halves_and_errors(void) {
   CHECK_OK(gnmr_withdraw(controller));
   CHECK(gnmr_decision_count(controller) == 5 && count_of(controller, GNMR_LIST_RECOVERED) == 0);
   CHECK_OK(gnmr_observe_double(controller, 5, not_finite, sampled, kUnits));
-  CHECK(gnmr_decide(controller, evidence, 3) == GNMR_ERROR_INPUT);
-  CHECK_OK(gnmr_decide(controller, evidence, kUnits));
+  CHECK(gnmr_decide(controller, severities, 3) == GNMR_ERROR_INPUT);
+  CHECK_OK(gnmr_decide(controller, severities, kUnits));
   CHECK(count_of(controller, GNMR_LIST_ADMITTED) == 1);
+  CHECK_OK(gnmr_list_copy(controller, GNMR_LIST_ADMITTED, &admitted, 1, &count));
+  CHECK(count == 1 && admitted == 2);
   CHECK_OK(gnmr_get_signals(controller, 1, &signals));
   CHECK(signals.sampled == 0 && isnan(signals.ratio));
   CHECK_OK(gnmr_get_signals(controller, 2, &signals));

@@ -14,5 +14,5 @@ int main(int argc, char** argv) {
   norms[0] = 50;
   if (controller.step({.step = 29, .norms = norms}).recovered.size() != 1) return 1;
   gnmr::io::save_state(argv[1], controller.save());
-  return gnmr::io::load_state(argv[1]).state == controller.save() ? 0 : 1;
+  return gnmr::io::load_state(argv[1]).state.controller == controller.save() ? 0 : 1;
 }

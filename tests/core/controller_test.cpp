@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <cstdint>
 #include <optional>
 #include <stdexcept>
@@ -13,6 +12,7 @@
 
 #include "core/naive_controller.h"
 #include "core/random_run.h"
+#include "core/to_naive.h"
 #include "gnmr/core/error.h"
 
 namespace gnmr {
@@ -21,24 +21,8 @@ namespace {
 using testing::NormArrays;
 using testing::Random;
 using testing::RandomRun;
-
-naive::Options to_naive(const Options& options) {
-  naive::Options result;
-#define GNMR_COPY(type, name, default_value, paper_value, range, help) result.name = options.name;
-  GNMR_OPTIONS(GNMR_COPY)
-#undef GNMR_COPY
-  return result;
-}
-
-std::vector<naive::Unit> to_naive(const std::vector<Unit>& units) {
-  std::vector<naive::Unit> result;
-  for (const Unit& unit : units) result.push_back({unit.name, unit.cost, unit.group, unit.forced});
-  return result;
-}
-
-std::vector<std::size_t> to_sizes(std::span<const UnitIndex> units) { return {units.begin(), units.end()}; }
-
-bool same_bits(double a, double b) { return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b); }
+using testing::same_bits;
+using testing::to_naive;
 
 bool same(double ours, const std::optional<double>& expected) {
   return expected.has_value() ? same_bits(ours, *expected) : std::isnan(ours);
@@ -123,10 +107,7 @@ std::size_t compare(std::uint64_t seed, std::size_t units_count, int steps) {
     }
     const NormSpan span = as_floats ? NormSpan(floats) : NormSpan(arrays.norms);
     const Decision& ours = controller.step({.step = step, .norms = span, .sampled = arrays.sampled});
-    const bool same_decision = ours.common == theirs.common && to_sizes(ours.admitted) == theirs.admitted &&
-                               to_sizes(ours.denied) == theirs.denied && to_sizes(ours.futile) == theirs.futile &&
-                               to_sizes(ours.released) == theirs.released &&
-                               to_sizes(ours.recovered) == theirs.recovered;
+    const bool same_decision = testing::same_decision(ours, theirs);
     const ::testing::AssertionResult signals = same_signals(controller, theirs);
     const bool look_inside = step % 97 == 0 || step + 1 == steps;
     const ::testing::AssertionResult histories =

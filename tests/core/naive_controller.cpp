@@ -47,6 +47,12 @@ Controller::Controller(std::vector<Unit> units, Options options)
 }
 
 Decision Controller::step(const std::vector<std::optional<double>>& norms) {
+  Decision decision = observe(norms);
+  decide(norms, decision, std::nullopt);
+  return decision;
+}
+
+Decision Controller::observe(const std::vector<std::optional<double>>& norms) {
   require(norms.size() == units_.size(), "norms: one per unit");
   // "A negative norm, -infinity included, is an error, and no state of any unit changes."
   for (const std::optional<double>& norm : norms) {
@@ -64,10 +70,14 @@ Decision Controller::step(const std::vector<std::optional<double>>& norms) {
     }
   }
   decision.common = is_common(norms, decision.signals);
+  return decision;
+}
+
+void Controller::decide(const std::vector<std::optional<double>>& norms, Decision& decision,
+                        const std::optional<std::vector<Candidate>>& given) {
   count_samples(decision.signals);
   release(norms, decision);
-  admit(decision);
-  return decision;
+  admit(given ? *given : candidates_by_norms(decision), decision);
 }
 
 // The column "range" of the table of options, in its order.
@@ -94,6 +104,16 @@ void Controller::check_options() const {
   check_integer(o.group_max, 0, kLargestInteger, "group_max");
   check_integer(o.lag, 0, 1, "lag");
   require(o.lag < o.lock_steps, "lag");
+  const std::set<std::string> selectors = {"auto", "norms", "evidence", "evidence-alarm", "trial"};
+  require(selectors.contains(o.selector), "selector");
+  const std::set<std::string> guards = {"none", "clip", "skip", "replay"};
+  require(guards.contains(o.guard), "guard");
+  check_integer(o.max_trials, 0, 100, "max_trials");
+  check_real(o.error_factor, o.error_factor >= 1, "error_factor");
+  check_real(o.error_floor, o.error_floor >= 0, "error_floor");
+  check_real(o.error_ceiling, o.error_ceiling == 0 || o.error_ceiling >= 1, "error_ceiling");
+  check_real(o.error_beta, o.error_beta >= 0 && o.error_beta < 1, "error_beta");
+  check_integer(o.error_warmup, 1, kLargestInteger, "error_warmup");
 }
 
 // "It has a unique non-empty name, a cost (integer >= 1 ...)"
@@ -378,25 +398,29 @@ void Controller::release(const std::vector<std::optional<double>>& norms, Decisi
   }
 }
 
-// "3. Candidates ...", "4. Each in that order ..." and "5. The units now in recovery ..."
-void Controller::admit(Decision& decision) {
-  const std::vector<Signals>& signals = decision.signals;
+// "3. Candidates ..."
+std::vector<Candidate> Controller::candidates_by_norms(const Decision& decision) const {
   // "Candidates, unless the step is common: units at risk, not in recovery, not waiting." Forced units "are no
   // candidates".
-  std::vector<std::size_t> candidates;
+  std::vector<Candidate> candidates;
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
     const Recovery& recovery = recoveries_[unit];
-    if (!decision.common && !units_[unit].forced && signals[unit].at_risk && !recovery.in_recovery &&
-        recovery.wait == 0) {
-      candidates.push_back(unit);
+    const Signals& signals = decision.signals[unit];
+    if (!decision.common && !units_[unit].forced && signals.at_risk && !recovery.in_recovery && recovery.wait == 0) {
+      candidates.push_back({unit, signals.severity, signals.kind});
     }
   }
+  return candidates;
+}
+
+// "4. Each in that order ..." and "5. The units now in recovery ..."
+void Controller::admit(std::vector<Candidate> candidates, Decision& decision) {
   // "Order: severity, highest first; ties: highest index first"
-  std::sort(candidates.begin(), candidates.end(), [&signals](std::size_t left, std::size_t right) {
-    if (signals[left].severity != signals[right].severity) {
-      return signals[left].severity > signals[right].severity;
+  std::sort(candidates.begin(), candidates.end(), [](const Candidate& left, const Candidate& right) {
+    if (left.severity != right.severity) {
+      return left.severity > right.severity;
     }
-    return left > right;
+    return left.unit > right.unit;
   });
   // "Each in that order is admitted if ...; otherwise it is denied and the next is tried"
   std::vector<std::size_t> recovered;
@@ -405,13 +429,13 @@ void Controller::admit(Decision& decision) {
       recovered.push_back(unit);
     }
   }
-  for (const std::size_t unit : candidates) {
-    if (fits(unit, recovered)) {
-      start_recovery(unit, signals[unit].kind);
-      recovered.push_back(unit);
-      decision.admitted.push_back(unit);
+  for (const Candidate& candidate : candidates) {
+    if (fits(candidate.unit, recovered)) {
+      start_recovery(candidate.unit, candidate.kind);
+      recovered.push_back(candidate.unit);
+      decision.admitted.push_back(candidate.unit);
     } else {
-      decision.denied.push_back(unit);
+      decision.denied.push_back(candidate.unit);
     }
   }
   // "The units now in recovery are those of step t+1."

@@ -41,6 +41,15 @@ struct Options {
   double max_cost = 1.0;
   std::int64_t group_max = 0;
   std::int64_t lag = 0;  // delays where a decision holds, changes no decision
+  // Of "Recovery that hits the right unit" (naive_judge.h).
+  std::string selector = "auto";
+  std::string guard = "none";
+  std::int64_t max_trials = 20;
+  double error_factor = 4;
+  double error_floor = 0.1;
+  double error_ceiling = 4;
+  double error_beta = 0.98;
+  std::int64_t error_warmup = 10;
 
   static Options paper() {
     Options options;
@@ -51,11 +60,13 @@ struct Options {
     options.common_share = 1;
     options.max_lock_steps = 0;
     options.cooldown_steps = 0;
+    options.selector = "norms";
+    options.max_trials = 0;
     return options;
   }
 };
 
-enum class RiskKind { none, non_finite, rise, fall };
+enum class RiskKind { none, non_finite, rise, fall, error };
 
 // What the page does not define is left empty: all three of a 0 and of no sample; delta and fall of a non-finite norm
 // and of the first sample (k = 0).
@@ -67,6 +78,13 @@ struct Signals {
   std::optional<double> delta;
   std::optional<double> fall;
   double severity = 0;
+};
+
+// Who asks for recovery.
+struct Candidate {
+  std::size_t unit = 0;
+  double severity = 0;
+  RiskKind kind = RiskKind::none;
 };
 
 // Indices are in ascending order.
@@ -90,7 +108,17 @@ class Controller {
   // nothing.
   Decision step(const std::vector<std::optional<double>>& norms);
 
+  // The two halves of a step. "Signals" and point 1 of "Decision": all but the lists of the decision is there. It
+  // changes histories; who may want to withdraw it keeps a copy of the controller.
+  Decision observe(const std::vector<std::optional<double>>& norms);
+
+  // Points 2 to 5 of "Decision"; the candidates are those of point 3, or the given ones.
+  void decide(const std::vector<std::optional<double>>& norms, Decision& decision,
+              const std::optional<std::vector<Candidate>>& given);
+
   std::size_t size() const { return units_.size(); }
+  const Unit& unit(std::size_t unit) const { return units_.at(unit); }
+  const Options& options() const { return options_; }
   std::int64_t k(std::size_t unit) const { return histories_.at(unit).k; }
   double m(std::size_t unit) const { return histories_.at(unit).m; }
   double p(std::size_t unit) const { return histories_.at(unit).p; }
@@ -155,7 +183,8 @@ class Controller {
   bool is_common(const std::vector<std::optional<double>>& norms, const std::vector<Signals>& signals) const;
   void count_samples(const std::vector<Signals>& signals);
   void release(const std::vector<std::optional<double>>& norms, Decision& decision);
-  void admit(Decision& decision);
+  std::vector<Candidate> candidates_by_norms(const Decision& decision) const;
+  void admit(std::vector<Candidate> candidates, Decision& decision);
   bool fits(std::size_t candidate, const std::vector<std::size_t>& recovered) const;
   void start_recovery(std::size_t unit, RiskKind kind);
 

@@ -12,7 +12,7 @@
 namespace gnmr {
 namespace {
 
-std::string message_of(std::string_view name, double value) {
+std::string message_of(std::string_view name, const auto& value) {
   Options options;
   try {
     set_option(options, name, value);
@@ -27,6 +27,25 @@ TEST(Options, AValueOutOfRangeIsNamedWithItsRange) {
   EXPECT_EQ(message_of("window", 0), "option `window`: expected integer 1..1024, got 0");
   EXPECT_EQ(message_of("tua", 1.0), "unknown option `tua`");
   EXPECT_EQ(message_of("tau", std::numeric_limits<double>::quiet_NaN()), "option `tau`: expected >= 1, got nan");
+}
+
+TEST(Options, AWordIsOneOfItsListAndKeptAsItsPlace) {
+  Options options;
+  EXPECT_EQ(options.selector, Selector::automatic);
+  EXPECT_EQ(Options::preset("paper").selector, Selector::norms);
+  set_option(options, "selector", std::string_view("evidence-alarm"));
+  EXPECT_EQ(options.selector, Selector::evidence_after_alarm);
+  set_option(options, "guard", std::string_view("replay"));
+  EXPECT_EQ(options.guard, Guard::replay);
+  EXPECT_EQ(find_option("guard")->word_of(find_option("guard")->get(options)), "replay");
+  EXPECT_EQ(message_of("selector", std::string_view("trails")),
+            "option `selector`: expected one of auto, norms, evidence, evidence-alarm, trial, got `trails`");
+  EXPECT_EQ(message_of("guard", std::string_view("1")),
+            "option `guard`: expected one of none, clip, skip, replay, got `1`");
+  EXPECT_EQ(message_of("guard", 4.0), "option `guard`: expected one of none, clip, skip, replay, got 4");
+  EXPECT_NE(message_of("guard", 0.5), "");
+  EXPECT_EQ(message_of("tau", std::string_view("2")), "option `tau`: expected >= 1, got `2`");
+  EXPECT_EQ(message_of("tua", std::string_view("2")), "unknown option `tua`");
 }
 
 struct RangeCase {
@@ -57,7 +76,13 @@ INSTANTIATE_TEST_SUITE_P(
         RangeCase{"common_share", 1, true}, RangeCase{"lock_steps", 0, false}, RangeCase{"max_lock_steps", 0, true},
         RangeCase{"max_o", 0, true}, RangeCase{"max_o", 0.5, true}, RangeCase{"max_o", 1, true},
         RangeCase{"max_o", 2.5, false}, RangeCase{"max_o", -1, false}, RangeCase{"max_cost", 0, false},
-        RangeCase{"max_cost", 1, true}, RangeCase{"group_max", -1, false}, RangeCase{"lag", 2, false}));
+        RangeCase{"max_cost", 1, true}, RangeCase{"group_max", -1, false}, RangeCase{"lag", 2, false},
+        RangeCase{"selector", 4, true}, RangeCase{"selector", 5, false}, RangeCase{"selector", -1, false},
+        RangeCase{"max_trials", 0, true}, RangeCase{"max_trials", 100, true}, RangeCase{"max_trials", 101, false},
+        RangeCase{"error_factor", 1, true}, RangeCase{"error_factor", 0.9, false}, RangeCase{"error_floor", 0, true},
+        RangeCase{"error_floor", -0.1, false}, RangeCase{"error_floor", 1e300, true},
+        RangeCase{"error_ceiling", 0, true}, RangeCase{"error_ceiling", 0.5, false}, RangeCase{"error_beta", 1, false},
+        RangeCase{"error_warmup", 0, false}));
 
 TEST(Options, LagMustBeBelowLockSteps) {
   Options options;
@@ -65,6 +90,14 @@ TEST(Options, LagMustBeBelowLockSteps) {
   options.lock_steps = 1;
   EXPECT_THROW(validate(options), Error);
   options.lock_steps = 2;
+  EXPECT_NO_THROW(validate(options));
+}
+
+TEST(Options, TheErrorFloorIsAnErrorAndTheCeilingAFactorSoEitherMayBeLarger) {
+  Options options;
+  options.error_floor = 9;
+  EXPECT_NO_THROW(validate(options));
+  options.error_ceiling = 1;
   EXPECT_NO_THROW(validate(options));
 }
 

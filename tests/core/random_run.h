@@ -64,6 +64,15 @@ inline Options random_options(Random& random) {
   if (sometimes()) options.max_cost = random.pick({0.2, 0.5, 0.9, 1.0});
   if (sometimes()) options.group_max = random.pick({0, 1, 2, 3});
   if (sometimes()) options.lag = random.pick({0, options.lock_steps > 1 ? 1 : 0});
+  options.selector = random.pick(
+      {Selector::automatic, Selector::norms, Selector::evidence, Selector::evidence_after_alarm, Selector::trial});
+  options.guard = random.pick({Guard::none, Guard::clip, Guard::skip, Guard::replay});
+  if (sometimes()) options.max_trials = random.pick({0, 1, 2, 10, 99, 100});
+  if (sometimes()) options.error_factor = random.pick({1.0, 1.5, 3.0, 1e300});
+  options.error_floor = random.pick({0.0, 0.0, 1e-7, 0.03, 0.1, 1e300});  // most errors are below 0.1
+  options.error_ceiling = random.pick({0.0, 0.0, 1.0, 4.0, 8.0, 1e300});
+  if (sometimes()) options.error_beta = random.pick({0.0, 0.5, 0.9, 1 - 0x1p-53});
+  if (sometimes()) options.error_warmup = random.pick({1, 2, 20});
   return options;
 }
 

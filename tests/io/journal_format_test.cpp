@@ -66,7 +66,7 @@ TEST(JournalFormat, TheOtherKinds) {
                                  .errors = {0.5, kInfinity},
                                  .losses = {-kInfinity},
                                  .seconds = 1.5}),
-            R"({"kind":"trial","step":3,"verdict":"guilty","units":["a","b"],"errors":[0.5,"inf"],)"
+            R"({"kind":"trial","step":3,"rerun":"trial","verdict":"guilty","units":["a","b"],"errors":[0.5,"inf"],)"
             R"("losses":["-inf"],"seconds":1.5})"
             "\n");
   EXPECT_EQ(line_of(JournalMode{.mode = JournalModeKind::watch, .why = "dry run"}),
@@ -129,6 +129,59 @@ TEST(JournalFormat, WhatIsWrittenIsRead) {
   EXPECT_EQ(trial.units, std::vector<std::string>{"x"});
 }
 
+TEST(JournalFormat, ATrialWithAllThatCanBeKnown) {
+  const JournalTrial whole{.step = 212,
+                           .verdict = "numeric",
+                           .units = {"a", "b"},
+                           .errors = {0.25, kInfinity},
+                           .losses = {3.5, 2.5},
+                           .seconds = 0.5,
+                           .rerun = "replay",
+                           .places = {"forward", "weight_gradient"},
+                           .excesses = {4, kInfinity},
+                           .distance = kInfinity,
+                           .norms = {kInfinity, 1.5},
+                           .rank = 3,
+                           .applied = false};
+  const std::string line = line_of(whole);
+  EXPECT_EQ(line,
+            R"({"kind":"trial","step":212,"rerun":"replay","verdict":"numeric","units":["a","b"],)"
+            R"("places":["forward","weight_gradient"],"errors":[0.25,"inf"],"excesses":[4,"inf"],"losses":[3.5,2.5],)"
+            R"("norms":["inf",1.5],"distance":"inf","seconds":0.5,"rank":3,"applied":false})"
+            "\n");
+  const auto read = parsed<JournalTrial>(line);
+  EXPECT_EQ(read.rerun, "replay");
+  EXPECT_EQ(read.places, whole.places);
+  EXPECT_EQ(read.excesses, whole.excesses);
+  EXPECT_EQ(read.distance, kInfinity);
+  EXPECT_EQ(read.norms, whole.norms);
+  EXPECT_EQ(read.rank, 3);
+  EXPECT_EQ(read.applied, false);
+}
+
+TEST(JournalFormat, ATrialOfAnEarlierJournal) {
+  const auto trial = parsed<JournalTrial>(
+      R"({"kind":"trial","step":1,"verdict":"gone","units":[],"errors":[],"losses":[],"seconds":1})");
+  EXPECT_EQ(trial.rerun, "trial");
+  EXPECT_TRUE(trial.places.empty() && trial.excesses.empty() && trial.norms.empty());
+  EXPECT_FALSE(trial.distance || trial.rank || trial.applied);
+}
+
+// A unit that a trial admitted need not be at risk by its norm, nor have one.
+TEST(JournalFormat, AnAdmissionForAnErrorHasTheNumbersThatAreDefined) {
+  constexpr auto kError = static_cast<RiskKind>(4);
+  const Signals calm{.sampled = true, .risk = kError, .ratio = 1.0, .delta = 0.0, .fall = 0.5, .severity = 0.75};
+  EXPECT_EQ(line_of(JournalEventView{9, "a", JournalEventKind::admitted, calm, 10}),
+            R"({"kind":"event","step":9,"unit":"a","event":"admitted","ratio":1,"delta":0,"fall":0.5,"severity":0.75,)"
+            R"("left":10})"
+            "\n");
+  const Signals none{
+      .sampled = false, .risk = kError, .ratio = kNone, .delta = kNone, .fall = kNone, .severity = kNone};
+  const std::string line = line_of(JournalEventView{9, "a", JournalEventKind::admitted, none, 10});
+  EXPECT_EQ(line, "{\"kind\":\"event\",\"step\":9,\"unit\":\"a\",\"event\":\"admitted\",\"left\":10}\n");
+  EXPECT_FALSE(parsed<JournalEvent>(line).severity.has_value());
+}
+
 TEST(JournalFormat, UnknownKindsAndKeysAreSkipped) {
   EXPECT_FALSE(parse_journal_line(R"({"kind":"weather","wind":3})").has_value());
   EXPECT_EQ(parsed<JournalResume>(R"({"moon":[1,{"a":2}],"kind":"resume","step":4})").step, 4);
@@ -156,6 +209,18 @@ TEST(JournalFormat, ErrorsNameTheField) {
            {R"({"kind":"event","step":1,"unit":1,"event":"risk","left":0})", "unit"},
            {R"({"kind":"mode","mode":"asleep"})", "asleep"},
            {R"({"kind":"trial","step":1,"verdict":"v","units":[1],"errors":[],"losses":[],"seconds":1})", "units"},
+           {R"({"kind":"trial","step":1,"verdict":"v","units":[],"errors":[],"losses":[],"seconds":1,"rerun":2})",
+            "rerun"},
+           {R"({"kind":"trial","step":1,"verdict":"v","units":[],"errors":[],"losses":[],"seconds":1,"places":[2]})",
+            "places"},
+           {R"({"kind":"trial","step":1,"verdict":"v","units":[],"errors":[],"losses":[],"seconds":1,"norms":2})",
+            "norms"},
+           {R"({"kind":"trial","step":1,"verdict":"v","units":[],"errors":[],"losses":[],"seconds":1,"distance":[]})",
+            "distance"},
+           {R"({"kind":"trial","step":1,"verdict":"v","units":[],"errors":[],"losses":[],"seconds":1,"rank":0.5})",
+            "rank"},
+           {R"({"kind":"trial","step":1,"verdict":"v","units":[],"errors":[],"losses":[],"seconds":1,"applied":1})",
+            "applied"},
            {R"({"kind":"header","version":2,"options":{},"units":[]})", "version"},
            {R"({"kind":"header","version":1,"options":{"tau":0},"units":[]})", "tau"},
            {R"({"kind":"header","version":1,"options":[],"units":[]})", "options"},

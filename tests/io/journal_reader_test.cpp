@@ -62,19 +62,37 @@ TEST(JournalReader, ABadLineBeforeTheLastIsAnErrorWithItsNumber) {
   EXPECT_THROW(journal_of("{\"kind\":\"resume\",\"step\":\"x\"}\n"), Error);
 }
 
-TEST(JournalReader, TheLastOccurrenceOfAStepCounts) {
+TEST(JournalReader, AResumedRunSupersedesItsStepsAndThoseItHasNotReachedAgain) {
   const Journal journal = journal_of(step_line(1, 1) + event_line(1, "old") + step_line(2, 2) + event_line(2, "old") +
                                      step_line(3, 3) + "{\"kind\":\"resume\",\"step\":2}\n" + kTrial + step_line(2, 7) +
                                      event_line(2, "new") + event_line(2, "newer"));
-  ASSERT_EQ(journal.steps.size(), 3U);
+  ASSERT_EQ(journal.steps.size(), 2U);
   EXPECT_EQ(journal.steps[0].number, 1);
   EXPECT_EQ(journal.steps[0].events.at(0).unit, "old");
   EXPECT_EQ(journal.steps[1].step->recovered, 7U);
   ASSERT_EQ(journal.steps[1].events.size(), 2U);
   EXPECT_EQ(journal.steps[1].events[0].unit, "new");
   EXPECT_EQ(journal.steps[1].trials.size(), 1U);
-  EXPECT_EQ(journal.steps[2].number, 3);
   EXPECT_EQ(journal.resumes.at(0).step, 2);
+}
+
+TEST(JournalReader, WithoutAResumeTheLastOccurrenceOfAStepCounts) {
+  const Journal journal = journal_of(step_line(1, 1) + step_line(2, 2) + step_line(3, 3) + step_line(2, 7));
+  ASSERT_EQ(journal.steps.size(), 3U);
+  EXPECT_EQ(journal.steps[1].step->recovered, 7U);
+  EXPECT_EQ(journal.steps[2].step->recovered, 3U);
+}
+
+TEST(JournalReader, ModesAndNotesKnowTheStepBeforeThem) {
+  const std::string mode = "{\"kind\":\"mode\",\"mode\":\"high\"}\n";
+  const Journal journal =
+      journal_of(mode + step_line(4, 0) + event_line(4, "a") + mode + step_line(5, 0) +
+                 "{\"kind\":\"resume\",\"step\":5}\n" + mode + "{\"kind\":\"note\",\"text\":\"x\"}\n");
+  ASSERT_EQ(journal.modes.size(), 3U);
+  EXPECT_FALSE(journal.modes[0].after_step.has_value());
+  EXPECT_EQ(journal.modes[1].after_step, 4);
+  EXPECT_EQ(journal.modes[2].after_step, 4);
+  EXPECT_EQ(journal.notes.at(0).after_step, 4);
 }
 
 TEST(JournalReader, AStepThatWasTheLastBeforeAResumeIsToldAnew) {

@@ -49,6 +49,20 @@ TEST(OptionsJson, TheValueDecidesNotItsSpelling) {
   EXPECT_EQ(write_options(read_options(R"({"beta": -0.0})")), write_options(read_options(R"({"beta": 0})")));
 }
 
+TEST(OptionsJson, WordsAreStrings) {
+  const Options options = read_options(R"({"selector": "evidence-alarm", "guard": "clip"})");
+  EXPECT_EQ(options.selector, Selector::evidence_after_alarm);
+  EXPECT_EQ(options.guard, Guard::clip);
+  EXPECT_EQ(read_options(R"({"preset": "paper"})").selector, Selector::norms);
+  EXPECT_NE(write_options(options).find(R"("selector":"evidence-alarm","guard":"clip")"), std::string::npos);
+  EXPECT_EQ(
+      error_for(R"({"selector": "trails"})"),
+      "[options] option `selector`: expected one of auto, norms, evidence, evidence-alarm, trial, got \"trails\"");
+  EXPECT_EQ(error_for(R"({"guard": 1})"),
+            "[options] option `guard`: expected one of none, clip, skip, replay, got a number");
+  EXPECT_EQ(error_for(R"({"tau": "2"})"), "[options] option `tau`: expected a number, got a string");
+}
+
 TEST(OptionsJson, ErrorsNameTheOption) {
   for (const auto& [json_text, name] : std::vector<std::pair<std::string, std::string>>{
            {R"({"max_o": 2.5})", "max_o"},
@@ -67,6 +81,11 @@ TEST(OptionsJson, ErrorsNameTheOption) {
            {R"({"Tau": 2})", "Tau"},
            {R"({"": 2})", "\"\""},
            {R"({"lag": 1, "lock_steps": 1})", "lag"},
+           {R"({"selector": null})", "selector"},
+           {R"({"selector": ""})", "selector"},
+           {R"({"selector": "Trial"})", "selector"},
+           {R"({"guard": "clip", "guard": "clip"})", "guard"},
+           {R"({"error_floor": -1})", "error_floor"},
            {R"({"preset": "papers"})", "preset"},
            {R"({"preset": 1})", "preset"},
            {R"({"preset": null})", "preset"},
@@ -131,6 +150,7 @@ TEST(OptionsJson, MarkdownHasARowForEachOption) {
   ASSERT_EQ(lines.size(), kOptionCount + 2);
   EXPECT_EQ(lines[1], "|---|---|---|---|---|---|");
   EXPECT_EQ(lines[2], "| `beta` | `--beta` | 0.9 | 0.9 | [0, 1) | decay of the historical mean |");
+  EXPECT_TRUE(lines[20].starts_with("| `selector` | `--selector` | auto | norms | one of auto, norms, ")) << lines[20];
   EXPECT_EQ(option_flag("max_lock_steps"), "--max-lock-steps");
   for (const std::string& line : lines) EXPECT_EQ(std::count(line.begin(), line.end(), '|'), 7) << line;
 }

@@ -54,6 +54,14 @@ ControllerState a_state() {
   return state;
 }
 
+JudgeState a_judge_state() {
+  JudgeState state{.controller = a_state(), .places = 2, .errors = {}, .reruns_ago = {0, 7, 98}};
+  for (std::uint32_t i = 0; i < 6; ++i) state.errors.push_back({.samples = i, .mean_sum = 0.01 * i});
+  state.controller.units[1].admitted_for = RiskKind::error;
+  state.controller.options.selector = Selector::trial;
+  return state;
+}
+
 LoadedState decode(const std::string& bytes) { return decode_state(std::as_bytes(std::span(bytes))); }
 
 std::string decode_error(const std::string& bytes) {
@@ -137,23 +145,98 @@ struct Payloads {
 TEST(StateFile, WhatIsEncodedIsDecoded) {
   const ControllerState state = a_state();
   const LoadedState loaded = decode(encode_state(state, {{"trainer", std::string("\0\1\2", 3)}, {"empty", ""}}));
-  EXPECT_EQ(loaded.state, state);
+  EXPECT_EQ(loaded.state.controller, state);
+  EXPECT_EQ(loaded.state.places, 0U);
   EXPECT_EQ(loaded.extra_sections, (ExtraSections{{"trainer", std::string("\0\1\2", 3)}, {"empty", ""}}));
-  EXPECT_EQ(decode(encode_state({})).state, ControllerState{});
+  EXPECT_EQ(decode(encode_state(ControllerState{})).state, JudgeState{});
+}
+
+TEST(StateFile, WhatAJudgeRemembersIsDecodedToo) {
+  const JudgeState state = a_judge_state();
+  const LoadedState loaded = decode(encode_state(state, {{"trainer", "x"}}));
+  EXPECT_EQ(loaded.state, state);
+  EXPECT_EQ(loaded.extra_sections, (ExtraSections{{"trainer", "x"}}));
+  JudgeState without = state;
+  without.places = 0;
+  without.errors.clear();
+  EXPECT_EQ(decode(encode_state(without)).state, without);
+  without.reruns_ago.clear();
+  EXPECT_EQ(encode_state(without), encode_state(state.controller));
 }
 
 TEST(StateFile, TheLayoutIsTheDocumentedOne) {
   const LoadedState loaded = decode(Payloads{}.file().seal());
-  ASSERT_EQ(loaded.state.units.size(), 1U);
-  EXPECT_EQ(loaded.state.units[0].name, "a");
-  EXPECT_EQ(loaded.state.units[0].samples, 5U);
-  EXPECT_EQ(loaded.state.units[0].mean_sum, 0.5);
-  EXPECT_EQ(loaded.state.units[0].ratios, std::vector<double>{1.0});
-  EXPECT_EQ(loaded.state.options, Options{}) << "an option that a file does not have is the default";
+  ASSERT_EQ(loaded.state.controller.units.size(), 1U);
+  EXPECT_EQ(loaded.state.controller.units[0].name, "a");
+  EXPECT_EQ(loaded.state.controller.units[0].samples, 5U);
+  EXPECT_EQ(loaded.state.controller.units[0].mean_sum, 0.5);
+  EXPECT_EQ(loaded.state.controller.units[0].ratios, std::vector<double>{1.0});
+  EXPECT_EQ(loaded.state.controller.options, Options{}) << "an option that a file does not have is the default";
+}
+
+TEST(StateFile, TheLayoutOfAJudgesSectionsIsTheDocumentedOne) {
+  std::string errors;
+  HandMadeFile::put(errors, 2, 4);
+  HandMadeFile::put(errors, 7, 4);
+  HandMadeFile::put_double(errors, 0.25);
+  HandMadeFile::put(errors, 0, 4);
+  HandMadeFile::put_double(errors, 0);
+  std::string reruns;
+  HandMadeFile::put(reruns, 2, 4);
+  HandMadeFile::put(reruns, 0, 4);
+  HandMadeFile::put(reruns, 98, 4);
+  const LoadedState loaded = decode(Payloads{}.file().section("errors", errors).section("reruns", reruns).seal());
+  EXPECT_EQ(loaded.state.places, 2U);
+  EXPECT_EQ(loaded.state.errors, (std::vector<ErrorState>{{.samples = 7, .mean_sum = 0.25}, {}}));
+  EXPECT_EQ(loaded.state.reruns_ago, (std::vector<std::uint32_t>{0, 98}));
+  EXPECT_TRUE(loaded.extra_sections.empty());
+}
+
+TEST(StateFile, DamagedSectionsOfAJudgeAreErrors) {
+  const auto numbers = [](const std::vector<std::uint32_t>& values) {
+    std::string out;
+    for (const std::uint32_t value : values) HandMadeFile::put(out, value, 4);
+    return out;
+  };
+  const auto one_error = [&](double mean) {
+    std::string out = numbers({1, 5});
+    HandMadeFile::put_double(out, mean);
+    return out;
+  };
+  EXPECT_NO_THROW(decode(Payloads{}.file().section("errors", one_error(0.5)).seal()));
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {"errors", ""},
+      {"errors", numbers({0})},
+      {"errors", numbers({17})},
+      {"errors", numbers({0xFFFFFFFF})},
+      {"errors", numbers({1})},
+      {"errors", one_error(0.5) + "x"},
+      {"errors", one_error(0.5).substr(0, 15)},
+      {"errors", one_error(std::nan(""))},
+      {"errors", one_error(-1)},
+      {"reruns", ""},
+      {"reruns", numbers({1})},
+      {"reruns", numbers({0, 1})},
+      {"reruns", numbers({1, 99})},
+      {"reruns", numbers({2, 5, 5})},
+      {"reruns", numbers({2, 5, 4})},
+      {"reruns", numbers({0xFFFFFFFF, 1})},
+  };
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    const std::string error = decode_error(Payloads{}.file().section(cases[i].first, cases[i].second).seal());
+    EXPECT_TRUE(error.starts_with("[state] section \"" + cases[i].first)) << "case " << i << ": " << error;
+  }
+  JudgeState bad = a_judge_state();
+  bad.errors.pop_back();
+  EXPECT_THROW(encode_state(bad), Error);
+  bad = a_judge_state();
+  bad.reruns_ago.assign(100, 0);
+  EXPECT_THROW(encode_state(bad), Error);
+  EXPECT_THROW(encode_state(ControllerState{}, {{"errors", ""}}), Error);
 }
 
 TEST(StateFile, EveryFlippedByteIsFound) {
-  const std::string good = encode_state(a_state(), {{"more", "bytes"}});
+  const std::string good = encode_state(a_judge_state(), {{"more", "bytes"}});
   for (std::size_t at = 0; at < good.size(); ++at) {
     for (const int flip : {1, 2, 4, 8, 16, 32, 64, 128, 255}) {
       std::string bad = good;
@@ -189,7 +272,7 @@ TEST(StateFile, UnknownSectionsAndOptionsAreSkipped) {
   HandMadeFile made = payloads.file();
   made.section("units.temperature", "warm");
   const LoadedState loaded = decode(made.seal());
-  EXPECT_EQ(loaded.state.options.beta, 0.25);
+  EXPECT_EQ(loaded.state.controller.options.beta, 0.25);
   EXPECT_EQ(loaded.extra_sections.at("units.temperature"), "warm");
 }
 
@@ -240,7 +323,7 @@ TEST(StateFile, HostileFilesWithAGoodChecksumAreErrors) {
       {"recovery", [](Payloads& p) { p.recovery += "x"; }},
       {"fit", [](Payloads& p) { p.recovery.pop_back(); }},
       {"flags", [](Payloads& p) { p.recovery[20] = 16; }},
-      {"kind", [](Payloads& p) { p.recovery[21] = 4; }},
+      {"kind", [](Payloads& p) { p.recovery[21] = 5; }},
       {"progress", [](Payloads& p) { p.progress.pop_back(); }},
       {"progress", [](Payloads& p) { p.progress += "x"; }},
       {"beta", [&](Payloads& p) { p.options = option("beta", 2, 1); }},
@@ -306,17 +389,19 @@ TEST(StateFile, WhatNoReaderWouldTakeIsNotWritten) {
   state.units[2].name = "c";
   state.units[2].ratios = {1.0};
   EXPECT_THROW(encode_state(state), Error);
-  EXPECT_THROW(encode_state({}, {{"history", ""}}), Error);
-  EXPECT_THROW(encode_state({}, {{"", ""}}), Error);
+  EXPECT_THROW(encode_state(ControllerState{}, {{"history", ""}}), Error);
+  EXPECT_THROW(encode_state(ControllerState{}, {{"", ""}}), Error);
 }
 
 TEST(StateFile, SavesAndLoadsFiles) {
   const test::TemporaryFolder folder;
   const std::string path = folder.file("state.gnmr");
-  save_state(path, {});
+  save_state(path, ControllerState{});
   save_state(path, a_state(), {{"x", "y"}});
-  EXPECT_EQ(load_state(path).state, a_state());
+  EXPECT_EQ(load_state(path).state.controller, a_state());
   EXPECT_EQ(load_state(path).extra_sections, (ExtraSections{{"x", "y"}}));
+  save_state(path, a_judge_state());
+  EXPECT_EQ(load_state(path).state, a_judge_state());
   EXPECT_EQ(folder.entries(), 1U);
 }
 
@@ -340,9 +425,9 @@ TEST(StateFile, AFullDiskLeavesTheOldState) {
   save_state(path, a_state());
   {
     const test::FileSizeLimit limit(64);
-    EXPECT_THROW(save_state(path, {}), Error);
+    EXPECT_THROW(save_state(path, ControllerState{}), Error);
   }
-  EXPECT_EQ(load_state(path).state, a_state());
+  EXPECT_EQ(load_state(path).state.controller, a_state());
   EXPECT_EQ(folder.entries(), 1U);
 }
 

@@ -3,69 +3,23 @@
 // of the first version.
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "gnmr/core/controller.h"
-#include "gnmr/io/options_json.h"
+#include "gnmr/core/judge.h"
 #include "gnmr/io/state_file.h"
-#include "gnmr/io/trace.h"
-#include "gnmr/io/units_json.h"
+#include "io/golden_run.h"
 
 namespace gnmr::io {
 namespace {
 
-struct GoldenRow {
-  std::int64_t step;
-  std::vector<double> norms;
-  std::vector<std::uint8_t> sampled;
-  nlohmann::json decision;
-};
-
-struct GoldenRun {
-  std::vector<Unit> units;
-  Options options;
-  std::vector<GoldenRow> rows;
-};
-
-GoldenRun load_golden(const std::string& name) {
-  const std::string base = std::string(GNMR_GOLDEN_DIR) + "/" + name;
-  const auto reader = open_trace(base + ".csv");
-  GoldenRun run;
-  run.options = read_options_file(base + ".options.json");
-  if (std::filesystem::exists(base + ".units.json")) {
-    run.units = read_units(base + ".units.json", reader->units());
-  } else {
-    for (const std::string& unit : reader->units()) run.units.push_back({.name = unit});
-  }
-  std::ifstream decisions(base + ".decisions.jsonl");
-  std::string line;
-  TraceRow row;
-  while (reader->next(row)) {
-    EXPECT_TRUE(std::getline(decisions, line)) << name;
-    run.rows.push_back({row.step,
-                        {row.norms.begin(), row.norms.end()},
-                        {row.sampled.begin(), row.sampled.end()},
-                        nlohmann::json::parse(line)});
-  }
-  return run;
-}
+using test::GoldenRow;
+using test::GoldenRun;
+using test::load_golden;
 
 nlohmann::json decide(Controller& controller, const GoldenRow& row) {
-  const Decision& decision = controller.step({.step = row.step, .norms = row.norms, .sampled = row.sampled});
-  const auto names = [&](std::span<const UnitIndex> units) {
-    nlohmann::json list = nlohmann::json::array();
-    for (const UnitIndex unit : units) list.push_back(controller.units()[unit].name);
-    return list;
-  };
-  return {{"step", decision.step},
-          {"common", decision.common},
-          {"admitted", names(decision.admitted)},
-          {"denied", names(decision.denied)},
-          {"futile", names(decision.futile)},
-          {"released", names(decision.released)},
-          {"recovered", names(decision.recovered)}};
+  return test::decision_json(controller.step({.step = row.step, .norms = row.norms, .sampled = row.sampled}),
+                             controller.units());
 }
 
 // Saves after every `stride`-th row and follows each copy to the end, or for `longest` rows.
@@ -78,9 +32,9 @@ void expect_resumable(const std::string& name, std::size_t stride, std::size_t l
     const ControllerState state = controller.save();
     const std::string bytes = encode_state(state);
     const LoadedState loaded = decode_state(std::as_bytes(std::span(bytes)));
-    ASSERT_EQ(loaded.state, state) << name << ", row " << cut;
+    ASSERT_EQ(loaded.state.controller, state) << name << ", row " << cut;
     Controller resumed(run.units, run.options);
-    ASSERT_TRUE(resumed.restore(loaded.state).exact());
+    ASSERT_TRUE(resumed.restore(loaded.state.controller).exact());
     ASSERT_EQ(resumed.save(), state) << name << ", row " << cut;
     for (std::size_t row = cut + 1; row < std::min(run.rows.size(), cut + 1 + longest); ++row) {
       ASSERT_EQ(decide(resumed, run.rows[row]), run.rows[row].decision) << name << ", cut " << cut << ", row " << row;
@@ -89,10 +43,8 @@ void expect_resumable(const std::string& name, std::size_t stride, std::size_t l
 }
 
 TEST(StateResume, AnyStepOfEveryShortTrace) {
-  for (const auto& entry : std::filesystem::directory_iterator(GNMR_GOLDEN_DIR)) {
-    if (entry.path().extension() != ".csv" || entry.path().stem() == "long_run") continue;
-    const bool random = entry.path().stem().string().starts_with("random");
-    expect_resumable(entry.path().stem().string(), random ? 23 : 3, 60);
+  for (const std::string& name : test::golden_names()) {
+    if (name != "long_run") expect_resumable(name, name.starts_with("random") ? 23 : 3, 60);
   }
 }
 
@@ -105,12 +57,12 @@ constexpr std::size_t kFirstRowAfter = 16;
 TEST(StateResume, AFileOfTheFirstVersionHoldsWhatItHeld) {
   const LoadedState loaded = load_state(kFirstVersion);
   EXPECT_EQ(loaded.extra_sections, (ExtraSections{{"note", "kept for ever"}}));
-  EXPECT_EQ(loaded.state.decisions, 16U);
-  EXPECT_EQ(loaded.state.last_step, 15);
-  EXPECT_EQ(loaded.state.options.mean_cap, 1.5);
-  EXPECT_EQ(loaded.state.options.max_lock_steps, 160);
-  ASSERT_EQ(loaded.state.units.size(), 7U);
-  const UnitState& recovered = loaded.state.units[4];
+  EXPECT_EQ(loaded.state.controller.decisions, 16U);
+  EXPECT_EQ(loaded.state.controller.last_step, 15);
+  EXPECT_EQ(loaded.state.controller.options.mean_cap, 1.5);
+  EXPECT_EQ(loaded.state.controller.options.max_lock_steps, 160);
+  ASSERT_EQ(loaded.state.controller.units.size(), 7U);
+  const UnitState& recovered = loaded.state.controller.units[4];
   EXPECT_EQ(recovered.name, "u4");
   EXPECT_EQ(recovered.samples, 6U);
   EXPECT_EQ(recovered.changes, 2U);
@@ -125,21 +77,49 @@ TEST(StateResume, AFileOfTheFirstVersionHoldsWhatItHeld) {
   EXPECT_EQ(recovered.steps_left, 7U);
   EXPECT_EQ(recovered.steps_in_recovery, 1U);
   EXPECT_EQ(recovered.admitted_for, RiskKind::non_finite);
-  const UnitState& waiting = loaded.state.units[6];
+  const UnitState& waiting = loaded.state.controller.units[6];
   EXPECT_EQ(waiting.ratios[0], 1.1155673102561576);
   EXPECT_EQ(waiting.inverses[0], 0.86114159356714426);
   EXPECT_EQ(waiting.wait_steps, 1U);
   EXPECT_TRUE(waiting.zero_muted);
   EXPECT_FALSE(waiting.in_recovery);
+  EXPECT_EQ(loaded.state.places, 0U) << "it knows nothing of errors";
 }
 
 TEST(StateResume, AFileOfTheFirstVersionLeadsToTheSameDecisions) {
   const GoldenRun run = load_golden("mixed_03");
   Controller controller(run.units, run.options);
-  EXPECT_TRUE(controller.restore(load_state(kFirstVersion).state).exact());
+  EXPECT_TRUE(controller.restore(load_state(kFirstVersion).state.controller).exact());
   EXPECT_EQ(controller.decisions(), kFirstRowAfter);
   for (std::size_t row = kFirstRowAfter; row < run.rows.size(); ++row) {
     ASSERT_EQ(decide(controller, run.rows[row]), run.rows[row].decision) << row;
+  }
+}
+
+// A judge that goes by norms, without a guard, is the plain controller.
+TEST(StateResume, AJudgeByNormsDecidesEveryGoldenTrace) {
+  for (const std::string& name : test::golden_names()) {
+    GoldenRun run = load_golden(name);
+    run.options.selector = Selector::norms;
+    Judge judge(run.units, run.options, {.places = 2, .expected = {}, .can_rerun = true});
+    for (std::size_t row = 0; row < run.rows.size(); ++row) {
+      const GoldenRow& given = run.rows[row];
+      judge.hear({.step = given.step, .norms = given.norms, .sampled = given.sampled});
+      ASSERT_EQ(test::decision_json(judge.decide().decision, run.units), given.decision) << name << ", row " << row;
+    }
+  }
+}
+
+// And a file of the first version is one that a judge can go on from.
+TEST(StateResume, AJudgeGoesOnFromAFileOfTheFirstVersion) {
+  GoldenRun run = load_golden("mixed_03");
+  run.options.selector = Selector::norms;
+  Judge judge(run.units, run.options, {.places = 3});
+  EXPECT_TRUE(judge.restore(load_state(kFirstVersion).state).exact());
+  for (std::size_t row = kFirstRowAfter; row < run.rows.size(); ++row) {
+    const GoldenRow& given = run.rows[row];
+    judge.hear({.step = given.step, .norms = given.norms, .sampled = given.sampled});
+    ASSERT_EQ(test::decision_json(judge.decide().decision, run.units), given.decision) << row;
   }
 }
 

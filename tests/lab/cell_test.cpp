@@ -72,6 +72,64 @@ TEST_F(Cell, WhatWouldHaveBeenAdmittedIsNoRecovery) {
   EXPECT_FALSE(cell->detection.has_value());
 }
 
+TEST_F(Cell, HarmfulFaultsAndRerunsAreCounted) {
+  test::FakeRun run = fake("gnmr");
+  run.burst_step = 30;
+  run.fault_last = 32;
+  run.settings.faults = {"overflow"};
+  run.settings.harm = true;
+  run.harm = {{30, "layers.0.q", 0.4}};  // in recovery from step 31 on
+  run.trials = {{.step = 30, .verdict = "numeric", .seconds = 0.02},
+                {.step = 33, .verdict = "common", .seconds = 0.01},
+                {.step = 34, .verdict = "none", .seconds = 0.01, .rerun = "replay"}};
+  test::write_fake_run(run);
+  const std::optional<CellResult> cell = measure_run(folder_.file("run"));
+  ASSERT_TRUE(cell && cell->harm && cell->reruns && cell->detection);
+  EXPECT_EQ(cell->harm->harmful, 1U);
+  EXPECT_EQ(cell->harm->met, 1U);
+  EXPECT_EQ(cell->harm->covered, 0U);
+  EXPECT_DOUBLE_EQ(cell->harm->recall(), 1);
+  EXPECT_EQ(cell->reruns->trials(), 2U);
+  EXPECT_EQ(cell->reruns->numeric, 1U);
+  EXPECT_EQ(cell->reruns->common, 1U);
+  EXPECT_EQ(cell->reruns->replays, 1U);
+  // A step takes as many milliseconds as its number; step 30, beside which harm was measured, does not count.
+  EXPECT_NEAR(cell->step_ms, 20, 1e-9);
+  EXPECT_NEAR(cell->reruns->time_share, 0.04 / (0.04 + 40 * 0.02), 1e-12);
+  EXPECT_NEAR(cell->step_ms_with_reruns(), 20 + 1, 1e-9);
+  EXPECT_EQ(cell->detection->largest_delay, 0);
+  EXPECT_EQ(cell->detection->outside, 0U);
+  EXPECT_EQ(write_cell(parse_cell(write_cell(*cell), "cell")), write_cell(*cell));
+}
+
+TEST_F(Cell, AnOracleSwitchesWhateverTheJournalSays) {
+  test::FakeRun run = fake("gnmr");
+  run.burst_step = 30;
+  run.fault_last = 32;
+  run.settings.faults = {"overflow"};
+  run.settings.harm = true;
+  run.settings.oracle = true;
+  test::write_fake_run(run);
+  const std::optional<CellResult> cell = measure_run(folder_.file("run"));
+  ASSERT_TRUE(cell && cell->harm);
+  EXPECT_EQ(cell->admissions, 0U);
+  EXPECT_FALSE(cell->detection || cell->reruns);
+  EXPECT_EQ(cell->harm->covered, 1U);
+  EXPECT_DOUBLE_EQ(cell->harm->recall(), 1);
+}
+
+TEST_F(Cell, FilesOfBeforeAreRead) {
+  const CellResult cell = parse_cell(
+      R"({"version":1,"arm":"gnmr","seed":0,"run":"runs/gnmr-seed0","finished":true,"steps":400,"units":28,"loss":1.7,
+          "train_loss_tail":1.8,"share_mean":0.05,"share_peak":0.1,"high_mean":0.05,"risks_per_thousand":4,
+          "admissions":30,"skipped_updates":0,"step_ms":70,"faults":28,"recall":0.8,"precision":0.4,"delay":0.5})",
+      "cell");
+  ASSERT_TRUE(cell.detection.has_value());
+  EXPECT_EQ(cell.detection->faults, 28U);
+  EXPECT_FALSE(cell.detection->largest_delay || cell.harm || cell.reruns);
+  EXPECT_DOUBLE_EQ(cell.step_ms_with_reruns(), 70);
+}
+
 TEST_F(Cell, WithoutARecipeEverythingRunsHighAndThereIsNoLowLoss) {
   test::FakeRun run = fake("watch");
   run.settings.recipe = "none";

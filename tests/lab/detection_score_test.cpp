@@ -59,6 +59,12 @@ TEST(DetectionScore, TellsTwoFaultsApartAndLeavesTheMissedOneOut) {
   EXPECT_EQ(score.mean_delay(), 1.0);
 }
 
+TEST(DetectionScore, TheLongestDelayIsOfFaultsThatAnAdmissionFound) {
+  EXPECT_EQ(play({1, 0, 0, 1, 1, 1, 0}, {0, 5}, 1).largest_delay(), 2.0);
+  EXPECT_EQ(play({1, 0, 0, 1, 1, 1, 0}, {0, 5}, 1).mean_delay(), 1.0);
+  EXPECT_TRUE(std::isnan(play({0, 0, 0, 1, 0}, {1}, 5).largest_delay()));
+}
+
 TEST(DetectionScore, HasNoSharesWhereThereIsNothing) {
   const DetectionScore score = play({0, 0}, {}, 1);
   EXPECT_TRUE(std::isnan(score.recall()));

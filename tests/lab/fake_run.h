@@ -3,12 +3,13 @@
 #pragma once
 
 #include <cmath>
+#include <fstream>
 #include <string>
 #include <vector>
 
 #include "gnmr/core/controller.h"
 #include "gnmr/io/journal_writer.h"
-#include "gnmr/run/fault_plan.h"
+#include "gnmr/run/harm.h"
 #include "gnmr/run/metrics.h"
 #include "gnmr/run/run_folder.h"
 
@@ -20,7 +21,9 @@ struct FakeRun {
   std::int64_t steps_done = 0;  // of settings.steps
   double loss = 2;              // held-out, at the end
   std::int64_t burst_step = 0;  // 0: never
-  std::int64_t fault_last = 0;  // last step of a fault that begins with the burst; 0: no faults.csv
+  std::int64_t fault_last = 0;  // last step of a fault that begins with the burst; 0: no faults.csv, no faults.jsonl
+  std::vector<run::HarmLine> harm = {};       // written where settings.harm is true
+  std::vector<io::JournalTrial> trials = {};  // steps that ran again
 };
 
 inline const std::vector<std::string>& fake_unit_names() {
@@ -32,6 +35,22 @@ inline std::vector<Unit> fake_units() {
   std::vector<Unit> units;
   for (const std::string& name : fake_unit_names()) units.push_back({.name = name, .group = name.substr(0, 8)});
   return units;
+}
+
+/// Writes faults.csv and faults.jsonl: one fault, in the first unit.
+inline void write_fake_faults(const FakeRun& fake) {
+  const run::RunFolder folder(fake.settings.out);
+  std::ofstream truth(folder.faults());
+  truth << "step";
+  for (const std::string& name : fake_unit_names()) truth << "," << name;
+  for (std::int64_t step = 1; step <= fake.settings.steps; ++step) {
+    truth << "\n" << step << (step >= fake.burst_step && step <= fake.fault_last ? ",1" : ",0") << ",0,0,0";
+  }
+  truth << "\n";
+  std::ofstream(folder.fault_list()) << R"({"kind":"fault","fault":"overflow","site":"cast","layer":")"
+                                     << fake_unit_names().front() << R"(","first":)" << fake.burst_step << R"(,"last":)"
+                                     << fake.fault_last << R"(,"transient":false,"strength":64})"
+                                     << "\n";
 }
 
 /// Writes the folder that `settings.out` names.
@@ -64,6 +83,9 @@ inline void write_fake_run(const FakeRun& fake) {
     const std::vector<double> norms{burst ? 20.0 : 1.0, 1.0, 1.0, 1.0};
     const Alarm& alarm = controller.observe({.step = step, .norms = norms});
     const Decision& decision = controller.decide();
+    for (const io::JournalTrial& trial : fake.trials) {
+      if (trial.step == step) journal.trial(trial);
+    }
     journal.step(controller, alarm, decision);
     recovered = fake.settings.controller == "gnmr" ? decision.recovered.size() : 0;
   }
@@ -74,11 +96,11 @@ inline void write_fake_run(const FakeRun& fake) {
   }
   metrics.close();
   journal.close();
-  if (fake.fault_last > 0) {
-    run::write_truth(folder.faults(), fake_unit_names(),
-                     {{.step_first = fake.burst_step, .step_last = fake.fault_last, .unit = 0, .kind = "overflow"}},
-                     fake.settings.steps);
-  }
+  if (fake.fault_last > 0) write_fake_faults(fake);
+  if (!fake.settings.harm) return;
+  run::HarmWriter harm(folder.harm(), io::ExistingFile::refuse);
+  for (const run::HarmLine& line : fake.harm) harm.write(line);
+  harm.close();
 }
 
 }  // namespace gnmr::test

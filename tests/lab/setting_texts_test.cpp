@@ -61,6 +61,28 @@ TEST(SettingTexts, FlagsAreThoseThatDiffer) {
                                               "--out=a b", "--preset=paper", "--max-o=3"}));
 }
 
+TEST(SettingTexts, OptionsOfAFileAreThoseThatItNamesOrItsPresetChanges) {
+  const test::TemporaryFolder folder;
+  test::put_file(folder.file("options.json"), R"({"max_o": 0.01, "tau": 3, "selector": "trial"})");
+  EXPECT_EQ(option_texts(folder.file("options.json")), (Texts{"tau=3", "max_o=0.01", "selector=trial"}));
+  test::put_file(folder.file("paper.json"), R"({"preset": "paper", "beta": 0.9})");
+  const Texts texts = option_texts(folder.file("paper.json"));
+  EXPECT_EQ(texts.front(), "beta=0.9");
+  EXPECT_EQ(settings_from_texts(texts).options, Options::preset("paper"));
+  test::put_file(folder.file("bad.json"), R"({"tau": 0})");
+  EXPECT_NE(test::error_of<Error>([&] { option_texts(folder.file("bad.json")); }).find("bad.json"), std::string::npos);
+}
+
+TEST(SettingTexts, WhatDiffersFromTheDefaultsCanBeTold) {
+  EXPECT_TRUE(told_settings(run::TrainSettings{}).empty());
+  Texts told;
+  for (const SettingText& text : told_settings(settings_from_texts(
+           Texts{"lr=0.01", "harm=true", "faults=saturate overflow", "selector=norms", "tau=3", "max_o=0.01"}))) {
+    told.push_back(text.name + "=" + text.value);
+  }
+  EXPECT_EQ(told, (Texts{"lr=0.01", "faults=saturate overflow", "harm=true", "tau=3", "selector=norms"}));
+}
+
 TEST(SettingTexts, AShellReadsTheLineBack) {
   EXPECT_EQ(shell_line(Texts{"gnmr", "--lr=0.01", "a b", "it's", "*.q", ""}),
             "gnmr --lr=0.01 'a b' 'it'\\''s' '*.q' ''");

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gnmr/core/error.h"
+#include "gnmr/lab/fault_suite.h"
 #include "gnmr/lab/setting_texts.h"
 #include "io/temporary_folder.h"
 #include "lab/fake_run.h"
@@ -35,12 +36,12 @@ class SuiteTest : public ::testing::Test {
 
 TEST_F(SuiteTest, CellsAreArmsTimesSeedsEachBehindWhatItNeeds) {
   const Suite suite = Suite::open(request());
-  ASSERT_EQ(suite.cells().size(), 12U);
+  ASSERT_EQ(suite.cells().size(), 14U);
   EXPECT_EQ(suite.cells()[0].name, "high-seed0");
-  EXPECT_EQ(suite.cells()[6].seed, 1);
+  EXPECT_EQ(suite.cells()[7].seed, 1);
   for (std::size_t cell = 0; cell < suite.cells().size(); ++cell) {
     const PlannedCell& planned = suite.cells()[cell];
-    const std::string_view needs = suite.arms()[planned.arm].arm.needs();
+    const std::string& needs = suite.arms()[planned.arm].arm.needs;
     EXPECT_EQ(planned.needs.has_value(), !needs.empty());
     if (!planned.needs) continue;
     EXPECT_LT(*planned.needs, cell);
@@ -81,7 +82,7 @@ TEST_F(SuiteTest, ASecondSuiteInTheSameFolderIsRefusedUnlessResumed) {
   EXPECT_NE(refusal(request()).find("--resume"), std::string::npos);
   SuiteRequest again = request();
   again.resume = true;
-  EXPECT_EQ(Suite::open(again).cells().size(), 12U);
+  EXPECT_EQ(Suite::open(again).cells().size(), 14U);
 }
 
 TEST_F(SuiteTest, AResumedSuiteKeepsItsSettings) {
@@ -146,6 +147,48 @@ TEST_F(SuiteTest, ARecipeOfTheRegimeIsWrittenAndUsed) {
   const auto recipe = nlohmann::json::parse(test::content_of(folder_.file("suite/recipe.json")));
   EXPECT_EQ(recipe["input"]["interval"], 32);
   EXPECT_EQ(recipe["output_gradient"]["format"], "e5m2");
+}
+
+TEST_F(SuiteTest, FrozenOptionsAreForAllArmsButAPresetTakesOnlyItsBudget) {
+  SuiteRequest asked = request();
+  asked.arms = choose_fault_arms(Texts{"none", "paper", "trial", "fixed"});
+  asked.option_texts = {"max_o=3", "tau=7", "max_o=2", "noise_factor=5"};
+  const Suite suite = Suite::open(asked);
+  const auto options = [&](std::size_t arm) { return suite.arms()[arm].settings.options; };
+  Options paper = Options::preset("paper");
+  paper.max_o = 2;
+  EXPECT_EQ(options(1), paper);
+  EXPECT_EQ(options(2).selector, Selector::trial);
+  EXPECT_EQ(options(2).tau, 7);
+  EXPECT_EQ(options(2).max_o, 2);
+  EXPECT_EQ(options(2).noise_factor, 5);
+  EXPECT_EQ(options(3).noise_factor, 0);
+}
+
+TEST_F(SuiteTest, InAFaultSuiteEachSeedHasFaultsOfItsOwn) {
+  SuiteRequest asked = request();
+  asked.fault = "saturate";
+  asked.arms = choose_fault_arms(Texts{"none", "trial", "random", "ends-high"});
+  const Suite suite = Suite::open(asked);
+  std::string note;
+  EXPECT_EQ(suite.settings_of({.name = "trial-seed1", .arm = 1, .seed = 1}, nullptr, note).fault_seed, 2);
+  const Suite loaded = Suite::load(folder_.file("suite"));
+  EXPECT_EQ(loaded.fault(), "saturate");
+  ASSERT_EQ(loaded.cells().size(), suite.cells().size());
+  EXPECT_EQ(loaded.arms()[2].arm.needs, "trial");
+  EXPECT_EQ(loaded.arms()[3].arm.needs, "none");
+  EXPECT_EQ(loaded.arms()[1].settings, suite.arms()[1].settings);
+}
+
+TEST_F(SuiteTest, FilesOfBeforeDoNotSayWhatAnArmNeeds) {
+  Suite::open(request());
+  auto file = nlohmann::json::parse(test::content_of(folder_.file("suite/suite.json")));
+  for (auto& arm : file["arms"]) arm.erase("needs");
+  test::put_file(folder_.file("suite/suite.json"), file.dump());
+  const Suite suite = Suite::load(folder_.file("suite"));
+  EXPECT_EQ(suite.arms()[4].arm.needs, "gnmr");
+  EXPECT_EQ(suite.arms()[5].arm.needs, "low");
+  EXPECT_EQ(suite.fault(), "");
 }
 
 TEST_F(SuiteTest, ADamagedFileIsNamed) {

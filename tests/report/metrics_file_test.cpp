@@ -42,14 +42,16 @@ TEST_F(MetricsFile, GivesWhatWasWritten) {
   EXPECT_FALSE(metrics.torn);
 }
 
-TEST_F(MetricsFile, LastOccurrenceOfAStepCounts) {
+TEST_F(MetricsFile, AResumedRunSupersedesItsStepsAndThoseItHasNotReachedAgain) {
   const Metrics metrics = read(
       "{\"kind\":\"train\",\"step\":1,\"loss\":5}\n{\"kind\":\"train\",\"step\":2,\"loss\":4}\n"
+      "{\"kind\":\"eval\",\"step\":1,\"loss_high\":1}\n{\"kind\":\"eval\",\"step\":3,\"loss_high\":3}\n"
       "{\"kind\":\"train\",\"step\":3,\"loss\":3}\n{\"kind\":\"resume\",\"step\":2}\n"
-      "{\"kind\":\"train\",\"step\":2,\"loss\":4.5}\n");
-  ASSERT_EQ(metrics.train.size(), 3U);
-  EXPECT_EQ(metrics.train[1].loss, 4.5);
-  EXPECT_EQ(metrics.train[2].loss, 3.0);
+      "{\"kind\":\"train\",\"step\":2,\"loss\":4.5}\n{\"kind\":\"train\",\"step\":2,\"loss\":4.25}\n");
+  ASSERT_EQ(metrics.train.size(), 2U);
+  EXPECT_EQ(metrics.train[1].loss, 4.25);
+  ASSERT_EQ(metrics.evals.size(), 1U);
+  EXPECT_EQ(metrics.evals[0].step, 1);
   EXPECT_EQ(metrics.resumes, std::vector<std::int64_t>{2});
 }
 

@@ -94,6 +94,7 @@ class SampleWriter {
       signals.write(step, controller);
       const Decision& decision = controller.decide();
       const double loss = loss_at(step, norms);
+      if (journal && sample_.with_trials) write_trial(*journal, step, loss);
       if (journal) journal->step(controller, alarm, decision, {.loss = loss, .clip_coefficient = 0.8});
       write_metrics(metrics, step, loss, norms, high.size());
       high.clear();
@@ -104,6 +105,43 @@ class SampleWriter {
   }
 
  private:
+  /// Verdicts as a trial would find them; what is not told of a verdict is left out.
+  void write_trial(io::JournalWriter& journal, std::int64_t step, double loss) const {
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    const auto name = [&](std::size_t unit) { return units_[unit].name; };
+    io::JournalTrial trial{.step = step, .losses = {loss + 1.5, loss}, .seconds = 0.25, .applied = true};
+    if (step == 45) {
+      trial.verdict = "numeric";
+      trial.units = {name(units_.size() / 4 - 1), name(units_.size() / 4)};
+      trial.places = {"input_gradient", "forward"};
+      trial.errors = {0.09, 0.3125};
+      trial.excesses = {1.2, 4};
+      trial.distance = 0.625;
+      trial.norms = {2.5, 0.75};
+    } else if (step == 80) {
+      trial.verdict = "numeric";
+      trial.units = {name(units_.size() / 2 + 1)};
+      trial.errors = {kInfinity};
+      trial.excesses = {kInfinity};
+      trial.losses = {kInfinity, loss};
+      trial.distance = kInfinity;
+    } else if (step == 120) {
+      trial.verdict = "common";
+      trial.distance = 0.01;
+    } else if (step == 130) {
+      trial.verdict = "gone";
+      trial.rank = 3;
+      trial.applied = false;
+    } else if (step == 192) {
+      trial.verdict = "none";
+      trial.rerun = "replay";
+      trial.distance = 0.05;
+    } else {
+      return;
+    }
+    journal.trial(trial);
+  }
+
   double uniform() { return static_cast<double>(random_()) / 4294967296.0; }
 
   void write_info() {

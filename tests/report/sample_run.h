@@ -20,6 +20,7 @@ struct SampleRun {
   bool with_faults = true;         // and faults.csv
   double loss_penalty = 0;         // how much worse it ends than it could
   std::string odd_unit_name = {};  // takes the place of the first unit's name
+  bool with_trials = false;        // a step was run again for each verdict, and one as a replay
 };
 
 /// Writes the directory; files of an earlier run in it are replaced.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gnmr/torch/operand_cast.h"
+#include "torch/cutting_hook.h"
 #include "torch/small_model.h"
 
 namespace gnmr::nn {
@@ -94,32 +95,41 @@ TEST(CastEvidence, AddsUpOverMicroBatchesAndForgetsTheLastStep) {
   EXPECT_DOUBLE_EQ(weight_gradient.squared_error, forward.squared_error);
 }
 
-TEST(CastEvidence, FaultsRaiseIt) {
-  std::vector<CastEvidence> found;
-  for (const Fault fault : {Fault::none, Fault::saturate, Fault::overflow}) {
+TEST(CastEvidence, SeesWhatHappensInACastAndNotWhatHappensBeforeOrAfter) {
+  const auto found_with = [](LowPathHook* hook, at::Tensor& input) {
     SmallModel model;
     RecoverableUnits units(model, builtin("fp8-delayed"), {.allow = {"stem"}});
     units.measure_casts(true);
     units.begin_step(1);
     run(model, 4);
     units.end_step();
-    const std::vector<LayerFault> faults{{"stem", fault, 16}};
-    units.begin_step(2, faults);
-    const at::Tensor input = run(model, 5).input;
-    found.push_back(units.evidence(0));
-    // Cut to 1/16 of the largest magnitude, or made larger above 1/8 of it.
-    const float limit = finite_amax(input) / (fault == Fault::saturate ? 16 : 8);
+    units.set_hook(hook);
+    units.begin_step(2);
+    input = run(model, 5).input;
+    return units.evidence(0);
+  };
+  at::Tensor input;
+  const CastEvidence healthy = found_with(nullptr, input);
+  EXPECT_LT(healthy.relative_error, 0.1);
+  EXPECT_LT(healthy.saturated, 0.1);
+  for (const bool enlarges : {false, true}) {
+    testing::CuttingHook hook(testing::Site::in_cast, 0, enlarges);
+    const CastEvidence found = found_with(&hook, input);
+    const float limit = finite_amax(input) / (enlarges ? 8 : 16);
     const auto changed = static_cast<double>((input.abs() > limit).sum().item<std::int64_t>());
-    if (fault == Fault::none) continue;
-    EXPECT_DOUBLE_EQ(found.back().saturated, changed / static_cast<double>(input.numel()));
-    EXPECT_LE(found.back().saturated, 1);
+    EXPECT_DOUBLE_EQ(found.saturated, changed / static_cast<double>(input.numel()));
+    EXPECT_GT(found.saturated, enlarges ? 0.02 : 0.5);
+    EXPECT_GT(found.relative_error, enlarges ? 0.2 : 0.5);
+    for (const testing::Site site :
+         {testing::Site::before_cast, testing::Site::after_cast, testing::Site::after_product}) {
+      testing::CuttingHook blind(site, 0, enlarges);
+      const CastEvidence unseen = found_with(&blind, input);
+      EXPECT_FALSE(blind.calls.empty());
+      if (!enlarges) {
+        EXPECT_LT(unseen.relative_error, 0.1) << static_cast<int>(site);
+      }
+    }
   }
-  EXPECT_LT(found[0].relative_error, 0.1);
-  EXPECT_LT(found[0].saturated, 0.1);
-  EXPECT_GT(found[1].relative_error, 0.5);
-  EXPECT_GT(found[1].saturated, 0.5);
-  EXPECT_GT(found[2].relative_error, 0.2);
-  EXPECT_GT(found[2].saturated, 0.02);
 }
 
 TEST(CastEvidence, CostsNothingWhereItIsNotAskedFor) {

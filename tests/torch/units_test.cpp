@@ -11,6 +11,7 @@
 #include "gnmr/core/error.h"
 #include "gnmr/torch/squared_norm.h"
 #include "io/temporary_folder.h"
+#include "torch/cutting_hook.h"
 #include "torch/small_model.h"
 
 namespace gnmr::nn {
@@ -311,9 +312,11 @@ TEST(Units, EvaluationRemembersNothingAndPutsEverythingBack) {
   RecoverableUnits units(model, builtin("int4-act"), {.save_in_8_bits = true});
   const std::vector<UnitIndex> high{1, 2};  // stem, and the saved input of layers.0.up
   units.request(high);
-  const std::vector<LayerFault> faults{{"layers.0.down", Fault::saturate}};
-  units.begin_step(1, faults);
+  testing::CuttingHook hook(testing::Site::in_cast, 2);  // layers.0.down
+  units.set_hook(&hook);
+  units.begin_step(1);
   const at::Tensor before = model.run(5);
+  const std::size_t calls = hook.calls.size();
   const auto squares = units.product_squares();
   {
     const c10::AutoGradMode no_gradients(false);
@@ -327,11 +330,11 @@ TEST(Units, EvaluationRemembersNothingAndPutsEverythingBack) {
     const c10::AutoGradMode no_gradients(false);
     const EvaluationPaths evaluation(units, /*all_high=*/false);
     EXPECT_TRUE(model.stem->paths().low[0]);
-    EXPECT_EQ(model.blocks[0]->down->paths().fault, Fault::none);
     model.forward(testing::normal({5, 6}, 6) * 1000);
+    EXPECT_EQ(hook.calls.size(), calls) << "an evaluation is nobody's experiment";
   }
   EXPECT_FALSE(model.stem->paths().low[0]);
-  EXPECT_EQ(model.blocks[0]->down->paths().fault, Fault::saturate);
+  EXPECT_EQ(model.blocks[0]->down->paths().hook, &hook);
   EXPECT_TRUE(model.blocks[0]->down->paths().save_low);
   EXPECT_EQ(units.product_squares(), squares);
   EXPECT_TRUE(same_bits(model.run(5), before));

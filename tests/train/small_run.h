@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gnmr/io/journal_reader.h"
+#include "gnmr/lab/injection/injection_laboratory.h"
 #include "gnmr/models/llama_config.h"
 #include "gnmr/models/model_files.h"
 #include "gnmr/train/trainer.h"
@@ -110,10 +111,17 @@ struct FinishedRun {
   std::vector<at::Tensor> weights;
 };
 
-inline FinishedRun finish(const run::TrainSettings& settings, Recorder recorder = {}) {
+/// The laboratory of injected faults, as the engine has it.
+inline std::unique_ptr<Laboratory> injected_faults(const run::TrainSettings& settings,
+                                                   const std::vector<std::string>& layer_names) {
+  return lab::make_laboratory(settings, layer_names);
+}
+
+inline FinishedRun finish(const run::TrainSettings& settings, Recorder recorder = {},
+                          const MakeLaboratory& laboratory = injected_faults) {
   FinishedRun done{.recorder = std::move(recorder), .outcome = {}, .high = {}, .weights = {}};
   nn::Collective alone;
-  Trainer trainer(settings, done.recorder, alone);
+  Trainer trainer(settings, done.recorder, alone, laboratory);
   done.outcome = trainer.run();
   done.high = trainer.recovered_by_step();
   for (const at::Tensor& parameter : trainer.model().parameters()) done.weights.push_back(parameter.detach().clone());

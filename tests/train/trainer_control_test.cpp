@@ -30,6 +30,7 @@ TEST(TrainerControl, TheSwitchboardForcesUnits) {
   const SmallRuns runs;
   run::TrainSettings settings = runs.settings("set");
   settings.steps = 12;
+  settings.options.selector = Selector::norms;
   settings.always_high = {"layers.0.q"};
   settings.set = {"*.down=high@3:5", "layers.1.down=low@5:", "*.o=high@11:"};
   const FinishedRun done = finish(settings);

@@ -126,7 +126,7 @@ TEST(Trainer, AnUpdateThatIsNotFiniteIsNeverApplied) {
     std::vector<at::Tensor> now;
     std::vector<bool> changed;
     nn::Collective alone;
-    Trainer trainer(settings, recorder, alone);
+    Trainer trainer(settings, recorder, alone, testing::injected_faults);
     const auto copy = [&] {
       std::vector<at::Tensor> weights;
       for (const at::Tensor& parameter : trainer.model().parameters()) weights.push_back(parameter.detach().clone());

@@ -65,6 +65,68 @@ TEST(LabCommand, RecipesOfRegimesAreRecipes) {
   EXPECT_EQ(run.status, 0) << run.err;
 }
 
+TEST(LabCommand, FaultsHelpNamesFaultsWithTheirSitesAndArms) {
+  const ProgramRun run = run_gnmr("lab faults --help");
+  EXPECT_EQ(run.status, 0);
+  for (const char* word : {"wrong-rows         after-cast", "KIND:once", "olmo-skip", "trial-no-patrol", "--collect"}) {
+    EXPECT_NE(run.out.find(word), std::string::npos) << word;
+  }
+}
+
+TEST(LabCommand, WrongFlagsOfFaultsAreNamedBeforeAnythingIsWritten) {
+  const Scratch scratch;
+  const auto refusal = [&](const std::string& flags) {
+    const ProgramRun run = run_gnmr("lab faults --out " + scratch.path("out") + " " + flags);
+    EXPECT_NE(run.status, 0) << flags;
+    return run.err;
+  };
+  EXPECT_NE(refusal("").find("--fault"), std::string::npos);
+  EXPECT_NE(refusal("--fault satruate").find("satruate"), std::string::npos);
+  EXPECT_NE(refusal("--fault saturate --arms random").find("trial"), std::string::npos);
+  EXPECT_NE(refusal("--fault saturate --train selector=norms").find("sets it itself"), std::string::npos);
+  EXPECT_NE(refusal("--fault saturate --options " + scratch.path("nothing.json")).find("nothing.json"),
+            std::string::npos);
+  EXPECT_NE(refusal("--from " + scratch.path("nothing.jsonl")).find("nothing.jsonl"), std::string::npos);
+  EXPECT_NE(refusal("--from a --fault saturate").find("--from"), std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(scratch.path("out")));
+}
+
+TEST(LabCommand, ASuiteAFaultInAFolderOfItsOwn) {
+  const Scratch scratch;
+  const ProgramRun run = run_without_engine(
+      "lab faults --fault saturate flush:once none --arms none trial --seeds 1 --out " + scratch.path("out"));
+  EXPECT_EQ(run.status, 3);
+  EXPECT_NE(run.err.find("INJECTED"), std::string::npos) << run.err;
+  for (const char* folder : {"saturate", "flush-once", "none"}) {
+    EXPECT_TRUE(std::filesystem::exists(scratch.path("out/" + std::string(folder) + "/suite.json"))) << folder;
+  }
+  EXPECT_NE(run.out.find("trial-seed1 FAILED"), std::string::npos) << run.out;
+}
+
+TEST(LabCommand, TablesAreMadeAgainFromKeptResults) {
+  const Scratch scratch;
+  const auto line = [](const std::string& arm, const std::string& loss) {
+    return R"({"kind":"cell","version":1,"fault":"saturate","settings":{"steps":"300"},"cell":{"version":1,"arm":")" +
+           arm + R"(","seed":0,"run":"r","steps":300,"units":28,"loss":)" + loss +
+           R"(,"train_loss_tail":1,"share_mean":0,"share_peak":0,"high_mean":0,"risks_per_thousand":0,"admissions":0,)"
+           R"("skipped_updates":0,"step_ms":10}})"
+           "\n";
+  };
+  const std::string first = scratch.write("first.jsonl", line("trial", "1.25"));
+  const std::string second = scratch.write("second.jsonl", line("none", "2") + line("high", "1"));
+  const std::string kept = scratch.path("kept.jsonl");
+  ProgramRun run =
+      run_gnmr("lab faults --from " + first + " " + second + " --collect " + kept + " --out " + scratch.path("out"));
+  ASSERT_EQ(run.status, 0) << run.err;
+  EXPECT_NE(run.out.find("saturate (cast)"), std::string::npos) << run.out;
+  EXPECT_NE(run.out.find("75% (1 seed)"), std::string::npos) << run.out;
+  const std::string tables = testing::read_file(scratch.path("out/summary.md"));
+  EXPECT_NE(tables.find("| trial | 75% (1 seed) |"), std::string::npos) << tables;
+  run = run_gnmr("lab faults --from " + kept + " --collect " + scratch.path("again.jsonl"));
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_EQ(testing::read_file(scratch.path("again.jsonl")), testing::read_file(kept));
+}
+
 TEST(LabCommand, TheDemoSaysThatFaultsAreInjected) {
   const Scratch scratch;
   const ProgramRun run = run_without_engine("lab demo --out " + scratch.path("demo"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The demo, run for real with fewer steps: faults must cost something, and recovery must win some of it back, both by
-// far more than one seed's noise (about 0.005 in the loss).
+// The demo, run for real with fewer steps: faults must cost something, recovery must win most of it back, and far more
+// than the preset `paper` does; all by more than one seed's noise (about 0.005 in the loss).
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -10,10 +10,12 @@
 namespace gnmr {
 namespace {
 
-constexpr double kSmallestGap = 0.04;     // of the loss: FP8 with faults against high precision
-constexpr double kSmallestClosed = 0.15;  // of that gap: FP8 with GNMR
+constexpr double kSmallestGap = 0.04;    // of the loss: FP8 with faults against high precision
+constexpr double kSmallestClosed = 0.8;  // of that gap: FP8 with GNMR
+constexpr double kSmallestMargin = 0.3;  // of that gap: more than FP8 with `paper`
+constexpr double kNoise = 0.01;          // of the loss: two runs that are equally good
 
-TEST(Demo, HighIsBelowGnmrAndGnmrIsBelowFp8) {
+TEST(Demo, GnmrClosesMostOfTheGapAndPaperDoesNot) {
   const testing::Scratch scratch;
   const testing::ProgramRun run =
       testing::run_gnmr("lab demo --steps 240 --jobs 2 --threads 1 --out " + scratch.path("demo"));
@@ -25,7 +27,8 @@ TEST(Demo, HighIsBelowGnmrAndGnmrIsBelowFp8) {
   const double gap = loss("low") - loss("high");
   EXPECT_GT(gap, kSmallestGap) << run.out;
   EXPECT_GT((loss("low") - loss("gnmr")) / gap, kSmallestClosed) << run.out;
-  EXPECT_GT(loss("gnmr"), loss("high")) << run.out;
+  EXPECT_GT((loss("paper") - loss("gnmr")) / gap, kSmallestMargin) << run.out;
+  EXPECT_GT(loss("gnmr"), loss("high") - kNoise) << run.out;
   for (const char* part : {"worst event: step", "healthy run:", "report.html", "docs/train.md", "INJECTED"}) {
     EXPECT_NE((run.out + run.err).find(part), std::string::npos) << part;
   }

@@ -37,8 +37,33 @@ TEST(SmallSuite, AllArmsHaveResultsAndAReport) {
   EXPECT_NEAR(ends["high_mean"].get<double>(), 0.5, 1e-9);
   EXPECT_EQ(ends["share_mean"], 0);
   const auto summary = nlohmann::json::parse(read_file(folder + "/summary.json"));
-  EXPECT_EQ(summary["rows"].size(), 6U);
+  EXPECT_EQ(summary["rows"].size(), 7U);
   EXPECT_GT(std::filesystem::file_size(folder + "/report.html"), 10000U);
+}
+
+TEST(SmallSuite, FaultsAreMetAndTheirTablesAreMadeAgainFromAFile) {
+  const Scratch scratch;
+  const ProgramRun run = run_gnmr(
+      "lab faults --fault saturate --arms none trial oracle --seeds 0 --steps 40 --jobs 2 --threads 1 --train batch=4 "
+      "sequence=32 eval_batches=1 warmup=5 fault_from=25 fault_every=4 --out " +
+      scratch.path("out") + " --collect " + scratch.path("cells.jsonl"));
+  ASSERT_EQ(run.status, 0) << run.out << run.err;
+  const auto cell = [&](const std::string& arm) {
+    return nlohmann::json::parse(read_file(scratch.path("out/saturate/cells/" + arm + "-seed0.json")));
+  };
+  const auto none = cell("none")["harm"];
+  EXPECT_GT(none["faults"], 0);
+  EXPECT_EQ(none["met"], 0);
+  EXPECT_GT(cell("oracle")["harm"]["covered"], 0);  // as many as its budget has room for
+  EXPECT_EQ(cell("trial")["harm"]["faults"], none["faults"]);
+  EXPECT_TRUE(cell("trial")["reruns"]["numeric"].is_number());
+  EXPECT_FALSE(cell("none").contains("reruns"));
+  const std::string tables = read_file(scratch.path("out/summary.md"));
+  EXPECT_NE(tables.find("## saturate (cast)"), std::string::npos) << tables;
+  const ProgramRun again =
+      run_gnmr("lab faults --from " + scratch.path("cells.jsonl") + " --out " + scratch.path("again"));
+  ASSERT_EQ(again.status, 0) << again.err;
+  EXPECT_EQ(read_file(scratch.path("again/summary.md")), tables);
 }
 
 TEST(SmallSuite, AStoppedSuiteGoesOn) {

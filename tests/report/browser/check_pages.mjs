@@ -12,7 +12,7 @@ import { Chromium } from "./chromium.mjs";
 
 const [program, sample_program, folder, ...given] = process.argv.slice(2);
 const checks = readFileSync(join(dirname(fileURLToPath(import.meta.url)), "page_checks.js"), "utf8");
-const names = ["run", "run_plain", "suite", "suite_plain", "odd", "odd_plain", "bare", "bare_plain"];
+const names = ["run", "run_plain", "suite", "suite_plain", "odd", "odd_plain", "bare", "bare_plain", "sweep_plain"];
 const widths = [1280, 390];
 const themes = ["light", "dark"];
 

@@ -7,7 +7,9 @@
 #include <string>
 
 #include "gnmr/report/report.h"
+#include "gnmr/report/sweep_page.h"
 #include "report/sample_run.h"
+#include "report/sample_sweep.h"
 
 namespace {
 
@@ -29,7 +31,7 @@ int main(int argument_count, char** arguments) {
   }
   try {
     const std::filesystem::path folder(arguments[1]);
-    gnmr::test::write_sample_run((folder / "run").string(), {});
+    gnmr::test::write_sample_run((folder / "run").string(), {.with_trials = true});
     gnmr::test::write_sample_suite((folder / "suite").string(), {0, 1});
     // A name that would do harm if it were read as HTML, a killed run, and more units than there are rows.
     gnmr::test::write_sample_run((folder / "odd").string(),
@@ -42,6 +44,8 @@ int main(int argument_count, char** arguments) {
     // Nothing but a few steps of a run without a controller.
     gnmr::test::write_sample_run((folder / "bare").string(), {.controller = "none", .steps = 3, .with_faults = false});
     for (const char* const name : {"run", "suite", "odd", "bare"}) write_pages(folder, name);
+    std::ofstream(folder / "sweep_plain.html", std::ios::binary)
+        << gnmr::report::sweep_html(gnmr::test::sample_sweep());
   } catch (const std::exception& error) {
     std::fprintf(stderr, "gnmr_report_sample_pages: %s\n", error.what());
     return 1;

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// `gnmr explain`: the story of a run, from its journal.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gnmr/commands.h"
+#include "gnmr/exit_codes.h"
+#include "gnmr/messages.h"
+#include "gnmr/report/run_files.h"
+#include "gnmr/report/story.h"
+
+namespace gnmr::app {
+namespace {
+
+struct Arguments {
+  std::string path;
+  report::StorySettings settings;
+  bool json = false;
+};
+
+report::RunFiles read_run(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  if (path == "-" || !fs::is_directory(path, ignored)) return report::read_journal_alone(path);
+  if (fs::exists(fs::path(path) / "suite.json", ignored)) {
+    throw Error(path + ": a suite of runs: name one of them, in its folder `runs`");
+  }
+  if (!report::is_run_directory(path)) {
+    throw Error(path + ": no run: looked for run.json and journal.jsonl, found neither");
+  }
+  report::RunFiles run = report::read_run_records(path);
+  if (!run.journal) throw Error(path + ": there is no journal.jsonl: nothing is known of what happened");
+  return run;
+}
+
+/// What of the run is told: `12 episodes`, `the 40 weightiest of 1203 episodes of steps 100 to 200`.
+std::string told_text(const report::Story& story, const report::StorySettings& settings) {
+  std::string text = story.episodes.size() < story.episode_count
+                         ? fmt::format("the {} weightiest of {} episodes", story.episodes.size(), story.episode_count)
+                         : fmt::format("{} episode{}", story.episode_count, story.episode_count == 1 ? "" : "s");
+  if (settings.from_step) text += fmt::format(" from step {}", *settings.from_step);
+  if (settings.to_step) text += fmt::format(" to step {}", *settings.to_step);
+  if (!settings.unit_glob.empty()) text += fmt::format(" with units {}", settings.unit_glob);
+  if (story.episodes.size() < story.episode_count) text += "; --limit 0 tells all";
+  return text;
+}
+
+std::string text_of(const report::Story& story, const report::StorySettings& settings) {
+  std::string text;
+  const auto add = [&](const std::vector<std::string>& lines) {
+    for (const std::string& line : lines) text += printable(line) + "\n";
+  };
+  add(report::summary_lines(story.summary));
+  add({"", "What happened (" + told_text(story, settings) + "):"});
+  for (const report::Episode& episode : story.episodes) add(report::episode_lines(episode, story.summary));
+  return text;
+}
+
+int explain(const Arguments& arguments) {
+  if (arguments.settings.from_step && arguments.settings.to_step &&
+      *arguments.settings.from_step > *arguments.settings.to_step) {
+    throw CommandError(kUsageError, "--from is after --to");
+  }
+  const report::RunFiles run = with_exit_code(kInputError, [&] { return read_run(arguments.path); });
+  const report::Story story = report::make_story(run, arguments.settings);
+  put(stdout, arguments.json ? report::story_json(story) + "\n" : text_of(story, arguments.settings));
+  return kOk;
+}
+
+constexpr const char* kFooter =
+    "The summary is of the whole run; then comes what happened, episode by episode, each with its verdict first:\n"
+    "  numeric   low paths of units stood out when the step was run again: these units went to recovery\n"
+    "  common    high precision showed it too: the cause is the data or the optimizer\n"
+    "  gone      the low path run again no longer showed it: a race or hardware\n"
+    "An episode is a step that was run again or sent units to recovery, with their release; successive steps with a\n"
+    "common cause or nothing but denials; a mode, a resume, a note. Where there are more than --limit, modes, reruns,\n"
+    "relapses and severe recoveries stay.\n\n"
+    "What it was worth: a rerun is helpful where it was numeric and the gradient that made the update is 0.1 or more\n"
+    "(relative) from the alarmed one; slight where less; wasted where the cause was common.\n\n"
+    "Examples:\n"
+    "  gnmr explain runs/fp8                               the story of a run\n"
+    "  gnmr explain runs/fp8 --unit '*.mlp.down' --from 5000 --to 6000\n"
+    "  gnmr explain runs/fp8/journal.jsonl --limit 0       all episodes, from the journal alone\n"
+    "  gnmr explain runs/fp8 --json | jq '.summary.worth'\n"
+    "  gnmr replay norms.csv --journal - -q | gnmr explain -\n\n";
+
+}  // namespace
+
+void add_explain_command(CLI::App& program, Command& chosen) {
+  CLI::App* const command = program.add_subcommand("explain", "Tell what happened in a run, from its journal");
+  const auto arguments = std::make_shared<Arguments>();
+  report::StorySettings& settings = arguments->settings;
+  command
+      ->add_option("run", arguments->path,
+                   "Directory of a run, or a journal (plain or .gz; - is standard input); the run may have been killed "
+                   "or still go on")
+      ->required()
+      ->type_name("RUN|FILE");
+  command
+      ->add_option("--limit", settings.limit, "Episodes to tell at most [40]; the weightiest are told; 0: all of them")
+      ->type_name("N")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--unit", settings.unit_glob, "Only episodes with a unit whose name fits: `*.down`, `layers.3.*`")
+      ->type_name("GLOB");
+  command->add_option("--from", settings.from_step, "Only episodes that end in this step or later")->type_name("STEP");
+  command->add_option("--to", settings.to_step, "Only episodes that begin in this step or earlier")->type_name("STEP");
+  command->add_flag("--json", arguments->json, "Print one JSON object for programs");
+  command->footer(std::string(kFooter) + kExitCodesHelp);
+  command->callback([&chosen, arguments] { chosen = [arguments] { return explain(*arguments); }; });
+}
+
+}  // namespace gnmr::app

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/core/error_history.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "gnmr/core/unit_math.h"
+
+namespace gnmr {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNothing = std::numeric_limits<double>::quiet_NaN();
+
+// Below this many errors a median says nothing.
+constexpr std::size_t kFewestForMedian = 5;
+
+// No limit is below this: an error of a hundred-thousandth of a percent is none, however usual 0 is.
+constexpr double kLowestLimit = 1e-6;
+
+double excess_of(double error, double limit) { return std::isinf(error) ? error : error / limit; }
+
+}  // namespace
+
+void StandingOut::reserve(std::size_t count) {
+  units.reserve(count);
+  errors.reserve(count);
+  excesses.reserve(count);
+  places.reserve(count);
+}
+
+void StandingOut::clear() { resize(0); }
+
+void StandingOut::add(UnitIndex unit, double error, double excess, std::uint32_t place) {
+  units.push_back(unit);
+  errors.push_back(error);
+  excesses.push_back(excess);
+  places.push_back(static_cast<std::uint8_t>(place));
+}
+
+void StandingOut::resize(std::size_t count) {
+  units.resize(count);
+  errors.resize(count);
+  excesses.resize(count);
+  places.resize(count);
+}
+
+ErrorHistory::ErrorHistory(std::size_t units, std::vector<double> expected, const Options& options)
+    : options_(options),
+      expected_(std::move(expected)),
+      memory_(units * expected_.size()),
+      weights_(options.error_beta),
+      judged_(memory_.size()),
+      limits_(memory_.size()) {
+  weights_.reserve();
+  sorted_.reserve(units);
+}
+
+double ErrorHistory::median_of(std::uint32_t place) {
+  if (median_known_[place]) return medians_[place];
+  sorted_.clear();
+  for (std::size_t i = place; i < judged_.size(); i += expected_.size()) {
+    if (std::isfinite(judged_[i])) sorted_.push_back(judged_[i]);
+  }
+  medians_[place] = kInfinity;
+  if (sorted_.size() >= kFewestForMedian) {
+    const auto middle = sorted_.begin() + static_cast<std::ptrdiff_t>((sorted_.size() - 1) / 2);
+    std::nth_element(sorted_.begin(), middle, sorted_.end());
+    medians_[place] = *middle;
+  }
+  median_known_[place] = true;
+  return medians_[place];
+}
+
+/// What is usual for a place of a unit; infinity where that is not known.
+double ErrorHistory::reference_of(std::uint32_t place, const ErrorState& usual, ErrorSource source) {
+  if (usual.samples >= static_cast<std::uint32_t>(options_.error_warmup)) {
+    return unit_math::mean_of(usual.mean_sum, weights_.complement(usual.samples));
+  }
+  return source == ErrorSource::trial ? median_of(place) : kInfinity;
+}
+
+double ErrorHistory::limit_of(std::uint32_t place, double reference) const {
+  double limit = options_.error_factor * reference;
+  if (expected_[place] > 0 && options_.error_ceiling > 0) {
+    limit = std::min(limit, options_.error_ceiling * expected_[place]);
+  }
+  return std::max({limit, options_.error_floor, kLowestLimit});
+}
+
+void ErrorHistory::judge(std::span<const double> errors, ErrorSource source, StandingOut& found) {
+  found.clear();
+  std::copy(errors.begin(), errors.end(), judged_.begin());
+  median_known_.fill(false);
+  judged_any_ = true;
+  const std::uint32_t place_count = places();
+  const auto unit_count = static_cast<UnitIndex>(memory_.size() / place_count);
+  std::size_t at = 0;
+  for (UnitIndex unit = 0; unit < unit_count; ++unit) {
+    double most = 1;
+    std::uint32_t most_place = place_count;
+    for (std::uint32_t place = 0; place < place_count; ++place, ++at) {
+      limits_[at] = kNothing;
+      if (std::isnan(judged_[at])) continue;
+      limits_[at] = limit_of(place, reference_of(place, memory_[at], source));
+      const double excess = excess_of(judged_[at], limits_[at]);
+      if (excess <= most) continue;
+      most = excess;
+      most_place = place;
+    }
+    if (most_place < place_count) found.add(unit, judged_[index(unit, most_place)], most, most_place);
+  }
+}
+
+void ErrorHistory::learn() {
+  if (!judged_any_) return;
+  const double one_minus_beta = 1.0 - options_.error_beta;
+  for (std::size_t i = 0; i < judged_.size(); ++i) {
+    if (!std::isfinite(judged_[i]) || excess_of(judged_[i], limits_[i]) > 1) continue;
+    ErrorState& usual = memory_[i];
+    usual.mean_sum = unit_math::decayed(options_.error_beta, one_minus_beta, usual.mean_sum, judged_[i]);
+    if (usual.samples < std::numeric_limits<std::uint32_t>::max()) ++usual.samples;
+    most_samples_ = std::max(most_samples_, usual.samples);
+  }
+  weights_.extend_to(most_samples_);
+}
+
+void ErrorHistory::forget() {
+  discard();
+  std::fill(memory_.begin(), memory_.end(), ErrorState{});
+  most_samples_ = 0;
+}
+
+bool ErrorHistory::was_measured(UnitIndex unit) const {
+  if (!judged_any_) return false;
+  const double* const first = judged_.data() + index(unit, 0);
+  return std::any_of(first, first + places(), [](double error) { return !std::isnan(error); });
+}
+
+double ErrorHistory::limit(UnitIndex unit, std::uint32_t place) const {
+  return judged_any_ ? limits_[index(unit, place)] : kNothing;
+}
+
+std::span<const ErrorState> ErrorHistory::of_unit(UnitIndex unit) const {
+  return std::span(memory_).subspan(index(unit, 0), places());
+}
+
+void ErrorHistory::restore_unit(UnitIndex unit, std::span<const ErrorState> states) {
+  for (std::uint32_t place = 0; place < places(); ++place) {
+    memory_[index(unit, place)] = states[place];
+    most_samples_ = std::max(most_samples_, states[place].samples);
+  }
+  weights_.extend_to(most_samples_);
+}
+
+}  // namespace gnmr

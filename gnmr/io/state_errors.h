@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a judge remembers besides its controller, as two sections of a state file: `errors` and `reruns`.
+//
+// Private to state_file.cpp. Goals and non-goals are those of state_file.h.
+#pragma once
+
+#include <string>
+
+#include "gnmr/core/state.h"
+#include "gnmr/io/little_endian.h"
+
+namespace gnmr::io {
+
+/// The content of the section `errors`; an `Error` where there is not one error for each place of each unit.
+std::string encode_errors(const JudgeState& state);
+
+/// The content of the section `reruns`; an `Error` for more of them than can be.
+std::string encode_reruns(const JudgeState& state);
+
+/// Takes `places` and `errors` from the section; the units are there already.
+void decode_errors(LittleEndianReader reader, JudgeState& state);
+
+/// Takes `reruns_ago` from the section.
+void decode_reruns(LittleEndianReader reader, JudgeState& state);
+
+}  // namespace gnmr::io

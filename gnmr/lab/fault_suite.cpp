@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/lab/fault_suite.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "gnmr/core/error.h"
+#include "gnmr/io/json_text.h"
+#include "gnmr/lab/suite.h"
+#include "gnmr/run/fault_kinds.h"
+
+namespace gnmr::lab {
+namespace {
+
+constexpr std::string_view kRequired = "required";
+constexpr std::string_view kAll = "all";
+
+const std::vector<std::string>& required_faults() {
+  static const std::vector<std::string> names{"saturate", "overflow", "gradient-overflow", "wrong-rows"};
+  return names;
+}
+
+// Larger than any ratio can be: a threshold that is never passed.
+constexpr const char* kNeverByLevel = "tau=1e30";
+constexpr const char* kNeverByRise = "delta_tau=1e30";
+constexpr const char* kNeverByFall = "fall_tau=0";
+
+std::vector<Arm> references() {
+  return {{"high",
+           "high precision",
+           "Every product in high precision, no faults; the controller only watches",
+           {"recipe=none", "controller=watch", "selector=norms", "faults="}},
+          {"none",
+           "no recovery",
+           "The recipe with the faults; the controller only watches",
+           {"controller=watch", "selector=norms"}}};
+}
+
+std::vector<Arm> selectors() {
+  return {{"paper", "paper", "GNMR with the preset `paper`: norms alone, fixed thresholds", {"preset=paper"}},
+          {"norms", "norms", "Norms say which units recover", {"selector=norms"}},
+          {"evidence",
+           "casts' evidence",
+           "What casts did to operands says it, in the same step (as TransformerEngine's AutoswitchGemm is proposed)",
+           {"selector=evidence", "evidence_from=casts"}},
+          {"patrol",
+           "patrol",
+           "The patrol's errors say it, without alarm or trial",
+           {"selector=evidence", "evidence_from=patrol"}},
+          {"trial", "trial", "An alarm, a trial, the units whose low paths are off", {"selector=trial"}},
+          {"random",
+           "random units",
+           "As many units in recovery as `trial` had with the same seed, chosen at random",
+           {"selector=norms"},
+           ArmRule::random_units,
+           "trial"}};
+}
+
+std::vector<Arm> rivals() {
+  std::vector<Arm> arms;
+  for (const char* const name : {"zclip", "adagc", "stable-spam", "olmo-skip"}) {
+    arms.push_back({name,
+                    name,
+                    "What others do to gradients, no recovery (docs/rivals.md)",
+                    {fmt::format("rival={}", name), "controller=watch", "selector=norms"}});
+  }
+  return arms;
+}
+
+std::vector<Arm> bounds() {
+  return {
+      {"oracle", "oracle", "Layers with a fault are in recovery, known beforehand", {"oracle=true", "selector=norms"}},
+      {"ends-high",
+       "ends high",
+       "The first and the last block always in high precision, no detector",
+       {"controller=watch", "selector=norms"},
+       ArmRule::ends_high,
+       "none"}};
+}
+
+std::vector<Arm> guards() {
+  std::vector<Arm> arms;
+  const auto add = [&](const std::string& guard, const char* about) {
+    arms.push_back({"norms-" + guard, "norms + " + guard, about, {"selector=norms", "guard=" + guard}});
+  };
+  add("clip", "Norms; the gradients of the candidates are clipped to their mean");
+  add("skip", "Norms; an alarmed step has no update");
+  add("replay", "Norms; a step with an admission is run again with the admitted units high");
+  return arms;
+}
+
+/// `trial` with one thing changed.
+std::vector<Arm> ablations() {
+  std::vector<Arm> arms;
+  const auto add = [&](const char* name, const char* about, std::vector<std::string> texts) {
+    texts.insert(texts.begin(), "selector=trial");
+    arms.push_back({name, name, about, std::move(texts)});
+  };
+  add("gnmr-only", "`trial`; norms alarm by GNMR alone, not by rise or fall", {kNeverByRise, kNeverByFall});
+  add("delta-only", "`trial`; norms alarm by Delta-GNMR alone", {kNeverByLevel, kNeverByFall});
+  add("fall-only", "`trial`; norms alarm by Fall-GNMR alone", {kNeverByLevel, kNeverByRise});
+  add("trial-no-fall", "`trial`; norms do not alarm by Fall-GNMR", {kNeverByFall});
+  add("trial-no-patrol", "`trial`; nothing is measured beside a step", {"patrol=0"});
+  add("fixed", "`trial`; thresholds of norms that do not follow their noise", {"noise_factor=0"});
+  add("no-cap", "`trial`; plain history of norms", {"mean_cap=0"});
+  add("no-lock", "`trial`; a recovery lasts one step", {"lock_steps=1", "max_lock_steps=0"});
+  add("no-budget", "`trial`; as many units in recovery as ask for it", {"max_o=1000000", "max_cost=1", "group_max=0"});
+  return arms;
+}
+
+std::string kinds_text() {
+  std::string text;
+  for (const run::FaultKindSpec& spec : run::fault_kinds()) text += std::string(spec.name) + ", ";
+  return text;
+}
+
+}  // namespace
+
+FaultSubject fault_subject(std::string_view name) {
+  if (name == kNoFault) return {.name = kNoFault, .folder = kNoFault, .texts = {"faults=", "harm=false"}};
+  const std::optional<run::FaultChoice> choice = run::parse_fault(name);
+  if (!choice) {
+    throw Error(
+        fmt::format("no fault is named {}; there are {}each but bad-batch also with :once, none, required and all",
+                    io::in_quotes(name), kinds_text()));
+  }
+  std::string folder(name);
+  std::replace(folder.begin(), folder.end(), ':', '-');
+  return {.name = std::string(name),
+          .folder = std::move(folder),
+          .site = std::string(run::to_string(run::site_of(choice->kind))),
+          .texts = {fmt::format("faults={}", name)}};
+}
+
+std::vector<FaultSubject> fault_subjects(std::span<const std::string> names) {
+  std::vector<FaultSubject> subjects;
+  const auto add = [&](std::string_view name) {
+    const bool there = std::any_of(subjects.begin(), subjects.end(),
+                                   [&](const FaultSubject& subject) { return subject.name == name; });
+    if (!there) subjects.push_back(fault_subject(name));
+  };
+  for (const std::string& name : names) {
+    if (name == kRequired) {
+      for (const std::string& kind : required_faults()) add(kind);
+    } else if (name == kAll) {
+      for (const run::FaultKindSpec& spec : run::fault_kinds()) add(spec.name);
+    } else {
+      add(name);
+    }
+  }
+  return subjects;
+}
+
+std::string subject_title(const FaultSubject& subject) {
+  return subject.site.empty() ? subject.name : fmt::format("{} ({})", subject.name, subject.site);
+}
+
+const std::vector<Arm>& fault_arms() {
+  static const std::vector<Arm> all = [] {
+    std::vector<Arm> arms;
+    for (const auto& part : {references(), selectors(), rivals(), bounds(), guards(), ablations()}) {
+      arms.insert(arms.end(), part.begin(), part.end());
+    }
+    return arms;
+  }();
+  return all;
+}
+
+const std::vector<std::string>& required_fault_arms() {
+  static const std::vector<std::string> names{"high",   "none",  "paper", "norms",     "evidence", "trial",
+                                              "random", "zclip", "adagc", "olmo-skip", "oracle"};
+  return names;
+}
+
+std::vector<Arm> choose_fault_arms(std::span<const std::string> names) {
+  std::vector<std::string> wanted;
+  for (const std::string& name : names) {
+    if (name == kAll) return fault_arms();
+    if (name == kRequired) {
+      wanted.insert(wanted.end(), required_fault_arms().begin(), required_fault_arms().end());
+    } else {
+      wanted.push_back(name);
+    }
+  }
+  return choose_arms(fault_arms(), wanted);
+}
+
+const std::vector<std::string>& fault_texts() {
+  static const std::vector<std::string> texts = [] {
+    std::vector<std::string> all = stress_texts();
+    all.insert(all.end(), {"steps=300", "recipe=fp8-tensorwise", "fault_from=60", "fault_every=20", "fault_steps=5",
+                           "fault_strength=64", "harm=true", "eval_every=0", "checkpoint_every=100"});
+    return all;
+  }();
+  return texts;
+}
+
+const std::vector<std::string>& fault_option_texts() {
+  static const std::vector<std::string> texts{"max_o=3"};
+  return texts;
+}
+
+}  // namespace gnmr::lab

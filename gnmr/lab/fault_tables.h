@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tables of the fault lab: one a fault, and one of all faults.
+//
+// Goals: the same table from a suite that has just been run and from files of results; Markdown that can be kept
+// beside them. Non-goals: layout for a terminal.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "gnmr/lab/fault_cells.h"
+#include "gnmr/lab/fault_suite.h"
+#include "gnmr/lab/summary.h"
+
+namespace gnmr::lab {
+
+/// What is known of one fault.
+struct FaultTable {
+  FaultSubject subject;
+  std::vector<std::string> conditions = {};  // in which its cells were trained: `steps=300`, `seeds 0 1`
+  Summary summary = {};
+};
+
+/// A table a fault, of cells that have been merged.
+std::vector<FaultTable> fault_tables(const std::vector<FaultCell>& cells);
+
+/// A row an arm, a column a fault: the gap closed, and for a healthy run the change of the loss.
+Summary overview(const std::vector<FaultTable>& tables);
+
+/// All of it as Markdown: the overview, then each fault.
+std::string fault_tables_markdown(const std::vector<FaultTable>& tables);
+
+}  // namespace gnmr::lab

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/lab/injection/fault_hook.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <sstream>
+
+#include "gnmr/core/error.h"
+#include "gnmr/io/number_text.h"
+#include "gnmr/lab/injection/tensor_faults.h"
+
+namespace gnmr::lab {
+namespace {
+
+using recipes::Operand;
+using recipes::Product;
+using run::FaultKind;
+
+const std::string kStuckWord = "stuck";
+
+/// Where a drift has come to: the share of the largest at which it cuts. Each of its steps cuts something.
+double drift_share(const PlannedFault& fault, std::int64_t step, double strength) {
+  const double gone = static_cast<double>(step - fault.step_first + 1) / static_cast<double>(fault.steps);
+  return 1 - gone * (1 - 1 / strength);
+}
+
+}  // namespace
+
+FaultHook::FaultHook(std::span<const PlannedFault> faults, const FaultHookSettings& settings) : settings_(settings) {
+  for (const PlannedFault& fault : faults) {
+    if (fault.layer == kNoLayer) continue;
+    if (fault.layer >= layers_.size()) layers_.resize(std::size_t{fault.layer} + 1);
+    layers_[fault.layer].faults.push_back(fault);
+  }
+}
+
+const PlannedFault* FaultHook::acting(const nn::LowPathCall& call) const {
+  if (call.layer >= layers_.size()) return nullptr;
+  const std::vector<PlannedFault>& faults = layers_[call.layer].faults;
+  // The last one that has begun is the only one that can be in force.
+  const auto next =
+      std::upper_bound(faults.begin(), faults.end(), call.step,
+                       [](std::int64_t step, const PlannedFault& fault) { return step < fault.step_first; });
+  if (next == faults.begin()) return nullptr;
+  const PlannedFault& fault = *std::prev(next);
+  return fault.covers(call.step) && !(fault.transient && call.rerun) ? &fault : nullptr;
+}
+
+run::RandomStream FaultHook::random_of(const nn::LowPathCall& call) const {
+  return {run::RandomPurpose::fault_details,
+          {settings_.seed, call.layer, call.step, call.micro_batch, static_cast<std::int64_t>(call.product)}};
+}
+
+double FaultHook::stuck_largest(const PlannedFault& fault, const at::Tensor& matrix) {
+  std::optional<StuckScale>& stuck = layers_[fault.layer].stuck;
+  if (!stuck || stuck->step_first != fault.step_first) {
+    stuck = {.step_first = fault.step_first, .largest = largest_magnitude(matrix)};
+  }
+  return stuck->largest;
+}
+
+at::Tensor FaultHook::before_cast(const nn::LowPathCall& call, Operand operand, const at::Tensor& matrix) {
+  const PlannedFault* const fault = acting(call);
+  if (fault == nullptr || fault->kind != FaultKind::input_bad || operand != Operand::input) return matrix;
+  return multiply_large(matrix, settings_.strength);
+}
+
+at::Tensor FaultHook::in_cast(const nn::LowPathCall& call, Operand operand, const at::Tensor& matrix) {
+  const PlannedFault* const fault = acting(call);
+  if (fault == nullptr) return matrix;
+  const double strength = settings_.strength;
+  const bool of_gradient = operand == Operand::output_gradient;
+  if (fault->kind == FaultKind::gradient_overflow) return of_gradient ? multiply_large(matrix, strength) : matrix;
+  if (fault->kind == FaultKind::stale_scale) return of_gradient ? matrix : cut_at_share(matrix, 1 / strength);
+  if (operand != Operand::input) return matrix;
+  switch (fault->kind) {
+    case FaultKind::saturate:
+      return cut_at_share(matrix, 1 / strength);
+    case FaultKind::overflow:
+      return multiply_large(matrix, strength);
+    case FaultKind::stuck_amax:
+      return cut_at(matrix, stuck_largest(*fault, matrix) / std::sqrt(strength));
+    case FaultKind::flush:
+      return flush_below_share(matrix, strength / kAllFlushedStrength);
+    case FaultKind::drift:
+      return cut_at_share(matrix, drift_share(*fault, call.step, strength));
+    default:
+      return matrix;  // it acts elsewhere
+  }
+}
+
+at::Tensor FaultHook::after_cast(const nn::LowPathCall& call, Operand operand, const at::Tensor& cast) {
+  const PlannedFault* const fault = acting(call);
+  if (fault == nullptr || fault->kind != FaultKind::bit_flip || operand != Operand::input) return cast;
+  run::RandomStream random = random_of(call);
+  return flip_exponent_bits(cast, settings_.strength / kAllFlippedStrength, random);
+}
+
+at::Tensor FaultHook::after_product(const nn::LowPathCall& call, const at::Tensor& result) {
+  const PlannedFault* const fault = acting(call);
+  if (fault == nullptr) return result;
+  run::RandomStream random = random_of(call);
+  if (fault->kind == FaultKind::wrong_rows) return replace_rows(result, settings_.strength / kAllRowsStrength, random);
+  if (fault->kind == FaultKind::nan_gradient && call.product != Product::forward) return put_nan(result, random);
+  return result;
+}
+
+std::string FaultHook::save() const {
+  std::string text;
+  for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
+    const std::optional<StuckScale>& stuck = layers_[layer].stuck;
+    if (!stuck) continue;
+    text += kStuckWord + ' ' + std::to_string(layer) + ' ' + std::to_string(stuck->step_first) + ' ';
+    io::append_number(text, stuck->largest);
+    text += '\n';
+  }
+  return text;
+}
+
+void FaultHook::restore(const std::string& text) {
+  std::vector<std::optional<StuckScale>> scales(layers_.size());
+  std::istringstream in(text);
+  for (std::string word, layer_text, step_text, largest_text; in >> word;) {
+    in >> layer_text >> step_text >> largest_text;
+    std::int64_t layer = 0;
+    StuckScale scale;
+    const bool read = in && word == kStuckWord && io::parse_whole(layer_text, layer) &&
+                      io::parse_whole(step_text, scale.step_first) && io::parse_number(largest_text, scale.largest);
+    if (!read || layer < 0 || static_cast<std::size_t>(layer) >= scales.size()) {
+      throw Error("[faults] what was saved of stuck scales is not of this run");
+    }
+    scales[static_cast<std::size_t>(layer)] = scale;
+  }
+  for (std::size_t layer = 0; layer < layers_.size(); ++layer) layers_[layer].stuck = scales[layer];
+}
+
+}  // namespace gnmr::lab

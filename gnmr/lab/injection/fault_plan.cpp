@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/lab/injection/fault_plan.h"
+
+#include "gnmr/core/error.h"
+#include "gnmr/run/random_stream.h"
+
+namespace gnmr::lab {
+namespace {
+
+std::int64_t duration_of(const run::FaultChoice& choice, std::int64_t steps) {
+  if (choice.transient || run::site_of(choice.kind) == run::FaultSite::run) return 1;
+  if (choice.kind != run::FaultKind::drift) return steps;
+  constexpr std::int64_t kLongest = std::numeric_limits<std::int64_t>::max();
+  return steps > kLongest / kDriftFactor ? kLongest : steps * kDriftFactor;
+}
+
+}  // namespace
+
+std::vector<PlannedFault> plan_faults(const FaultSettings& settings) {
+  if (settings.every < 1 || settings.steps < 1 || settings.from < 1) {
+    throw Error("[faults] expected every, steps and from to be at least 1");
+  }
+  std::vector<PlannedFault> faults;
+  if (settings.kinds.empty()) return faults;
+  std::vector<std::int64_t> free_from(settings.layer_count, 1);  // first step in which a layer may have a fault
+  std::int64_t run_free_from = 1;
+  std::vector<std::uint32_t> free_layers;
+  for (std::int64_t step = settings.from; step <= settings.run_steps; ++step) {
+    // A stream a step: what is drawn in one step has no part in the next.
+    run::RandomStream random(run::RandomPurpose::faults, {settings.seed, step});
+    if (random.below(static_cast<std::uint64_t>(settings.every)) != 0) continue;
+    free_layers.clear();
+    for (std::uint32_t layer = 0; layer < settings.layer_count; ++layer) {
+      if (free_from[layer] <= step) free_layers.push_back(layer);
+    }
+    const std::uint32_t layer = free_layers.empty() ? kNoLayer : free_layers[random.below(free_layers.size())];
+    const run::FaultChoice choice = settings.kinds[random.below(settings.kinds.size())];
+    const bool of_run = run::site_of(choice.kind) == run::FaultSite::run;
+    if (of_run ? run_free_from > step : layer == kNoLayer) continue;
+    const std::int64_t steps = duration_of(choice, settings.steps);
+    // Compared this way round because the sum may not fit.
+    const std::int64_t last = steps - 1 > settings.run_steps - step ? settings.run_steps : step + steps - 1;
+    faults.push_back({.step_first = step,
+                      .step_last = last,
+                      .steps = steps,
+                      .layer = of_run ? kNoLayer : layer,
+                      .kind = choice.kind,
+                      .transient = choice.transient});
+    (of_run ? run_free_from : free_from[layer]) = last + 2;
+  }
+  return faults;
+}
+
+}  // namespace gnmr::lab

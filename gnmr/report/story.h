@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// The story of a run, from its journal: a summary, and what happened, episode by episode.
+//
+// Goals: runs of any length in an output of bounded size, the weightiest episodes first to stay; the same values as
+// words and as JSON; the numbers of the page of a run. Non-goals: charts (report.h), what the journal does not hold.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gnmr/report/run_files.h"
+#include "gnmr/report/worth.h"
+
+namespace gnmr::report {
+
+/// Which episodes are told; the summary is of the whole run.
+struct StorySettings {
+  std::size_t limit = 40;      // episodes at most; 0: all
+  std::string unit_glob = {};  // only those with such a unit; empty: all
+  std::optional<std::int64_t> from_step = {};
+  std::optional<std::int64_t> to_step = {};
+};
+
+/// The whole run in numbers.
+struct StorySummary {
+  std::string name;  // of the run; may be empty
+  std::uint64_t steps = 0;
+  std::int64_t first_step = 0, last_step = 0;
+  std::uint64_t units = 0;
+  std::optional<std::uint32_t> budget = {};
+  bool watch_only = false;
+  std::string mode;  // the last one; empty: none was told
+  std::uint64_t mode_changes = 0;
+  std::uint64_t alarmed_steps = 0;  // with a unit at risk, or run again
+  std::uint64_t risks = 0;          // unit-steps
+  std::vector<std::pair<std::string, std::uint64_t>> verdicts = {};
+  std::uint64_t recoveries = 0;
+  std::uint64_t by_error = 0;  // of these, the others are by norms
+  std::uint64_t futile = 0;
+  std::uint64_t relapses = 0;
+  std::uint64_t open = 0;  // at the end
+  std::uint64_t denials = 0;
+  std::uint64_t common_steps = 0;
+  RecoveryShare share = {};
+  RerunWorth worth = {};
+  std::uint64_t resumes = 0;
+  std::uint64_t dropped = 0;  // lines that could not be written
+  bool torn = false;
+};
+
+/// One unit that went to recovery.
+struct Admission {
+  io::JournalEvent event;                            // what its norm said
+  bool by_error = false;                             // its norm was not at risk: the error of its low path was
+  Recovery recovery = {};                            // when, and how it ended
+  bool relapse = false;                              // soon after its last release
+  std::optional<std::int64_t> released_before = {};  // the step of that release, where it is known
+};
+
+/// What an episode is about.
+enum class EpisodeKind : std::uint8_t { recovery, common, denied, mode, resume, note };
+
+/// `"recovery"`, `"common"`, `"denied"`, `"mode"`, `"resume"` or `"note"`.
+std::string_view to_string(EpisodeKind kind);
+
+/// A stretch of the run that belongs together: a step that was run again or admitted somebody, with what became of the
+/// units; successive steps with a common cause, or with nothing but denials; a mode, a resume, a note.
+struct Episode {
+  EpisodeKind kind = EpisodeKind::recovery;
+  std::int64_t first_step = 0, last_step = 0;
+  std::vector<io::JournalTrial> reruns = {};        // their lists cut to `kMostListed`
+  std::uint64_t standing_out = 0;                   // units whose low paths did, listed or not
+  std::uint64_t risks = 0;                          // units at risk, at most in one step
+  std::optional<io::JournalEvent> worst_risk = {};  // the most severe
+  std::vector<Admission> admitted = {};             // at most `kMostListed`
+  std::uint64_t admitted_count = 0;
+  std::vector<std::string> denied = {};  // names, each once, at most `kMostListed`
+  std::uint64_t denied_count = 0;
+  std::string text = {};      // of a mode or a note
+  double weight = 0;          // the heaviest stay where there are too many
+  bool is_asked_for = false;  // has a unit that fits the glob, where there is one
+};
+
+/// Units that an episode lists.
+inline constexpr std::size_t kMostListed = 32;
+
+/// All of it.
+struct Story {
+  StorySummary summary;
+  std::vector<Episode> episodes;    // by step
+  std::uint64_t episode_count = 0;  // that were asked for, told or not
+};
+
+/// Tells a run that has a journal.
+Story make_story(const RunFiles& run, const StorySettings& settings);
+
+/// The summary for people: lines of a name and a value.
+std::vector<std::string> summary_lines(const StorySummary& summary);
+
+/// An episode for people: the verdict first, then what the norms said, what was done and what became of it.
+std::vector<std::string> episode_lines(const Episode& episode, const StorySummary& summary);
+
+/// The story for programs: one JSON object, without a line end.
+std::string story_json(const Story& story);
+
+}  // namespace gnmr::report

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "gnmr/report/story.h"
+
+namespace gnmr::report {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json number(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  return value;
+}
+
+Json numbers(const std::vector<double>& values) {
+  Json list = Json::array();
+  for (const double value : values) list.push_back(number(value));
+  return list;
+}
+
+void put_if_known(Json& object, const char* key, const std::optional<double>& value) {
+  if (value) object[key] = number(*value);
+}
+
+template <typename Value>
+void put_if_any(Json& object, const char* key, const Value& value) {
+  if (value != Value{}) object[key] = value;
+}
+
+Json norms_json(const io::JournalEvent& event) {
+  Json object{{"unit", event.unit}};
+  put_if_known(object, "ratio", event.ratio);
+  put_if_known(object, "delta", event.delta);
+  put_if_known(object, "fall", event.fall);
+  put_if_known(object, "severity", event.severity);
+  return object;
+}
+
+Json rerun_json(const io::JournalTrial& trial) {
+  Json object{{"rerun", trial.rerun}, {"verdict", trial.verdict}, {"outcome", to_string(outcome_of(trial))}};
+  object["units"] = trial.units;
+  put_if_any(object, "places", trial.places);
+  object["errors"] = numbers(trial.errors);
+  if (!trial.excesses.empty()) object["excesses"] = numbers(trial.excesses);
+  object["losses"] = numbers(trial.losses);
+  if (!trial.norms.empty()) object["norms"] = numbers(trial.norms);
+  put_if_known(object, "distance", trial.distance);
+  object["seconds"] = number(trial.seconds);
+  if (trial.rank) object["rank"] = *trial.rank;
+  if (trial.applied) object["applied"] = *trial.applied;
+  return object;
+}
+
+Json admission_json(const Admission& admission) {
+  static constexpr std::array<const char*, 3> kEnds{"released", "futile", "open"};
+  Json object = norms_json(admission.event);
+  object["by"] = admission.by_error ? "error" : "norm";
+  object["lock_steps"] = admission.event.left;
+  object["first_step"] = admission.recovery.first_step;
+  object["last_step"] = admission.recovery.last_step;
+  object["end"] = kEnds[static_cast<std::size_t>(admission.recovery.end)];
+  object["relapse"] = admission.relapse;
+  if (admission.released_before) object["released_before"] = *admission.released_before;
+  return object;
+}
+
+Json episode_json(const Episode& episode) {
+  Json object{{"kind", to_string(episode.kind)}};
+  if (episode.first_step != std::numeric_limits<std::int64_t>::min()) {
+    object["first_step"] = episode.first_step;
+    object["last_step"] = episode.last_step;
+  }
+  put_if_any(object, "text", episode.text);
+  put_if_any(object, "risks", episode.risks);
+  if (episode.worst_risk) object["worst_risk"] = norms_json(*episode.worst_risk);
+  for (const io::JournalTrial& trial : episode.reruns) object["reruns"].push_back(rerun_json(trial));
+  put_if_any(object, "standing_out", episode.standing_out);
+  for (const Admission& admission : episode.admitted) object["admitted"].push_back(admission_json(admission));
+  put_if_any(object, "admitted_count", episode.admitted_count);
+  put_if_any(object, "denied", episode.denied);
+  put_if_any(object, "denied_count", episode.denied_count);
+  return object;
+}
+
+Json worth_json(const RerunWorth& worth) {
+  Json object{{"reruns", worth.reruns},
+              {"replays", worth.replays},
+              {"helpful", worth.helpful},
+              {"slight", worth.slight},
+              {"unmeasured", worth.unmeasured},
+              {"wasted", worth.wasted},
+              {"gone", worth.gone},
+              {"other", worth.other},
+              {"not_applied", worth.not_applied},
+              {"seconds", number(worth.seconds)}};
+  put_if_known(object, "step_seconds", worth.step_seconds);
+  put_if_known(object, "share_of_step_seconds", worth.share);
+  return object;
+}
+
+Json summary_json(const StorySummary& summary) {
+  Json object{{"name", summary.name}, {"steps", summary.steps}};
+  if (summary.steps > 0) {
+    object["first_step"] = summary.first_step;
+    object["last_step"] = summary.last_step;
+  }
+  object["units"] = summary.units;
+  if (summary.budget) object["budget"] = *summary.budget;
+  object["watch_only"] = summary.watch_only;
+  put_if_any(object, "mode", summary.mode);
+  object["mode_changes"] = summary.mode_changes;
+  object["alarmed_steps"] = summary.alarmed_steps;
+  object["risks"] = summary.risks;
+  object["verdicts"] = Json::object();
+  for (const auto& [verdict, count] : summary.verdicts) object["verdicts"][verdict] = count;
+  object["recoveries"] = summary.recoveries;
+  object["by_error"] = summary.by_error;
+  object["futile"] = summary.futile;
+  object["relapses"] = summary.relapses;
+  object["open"] = summary.open;
+  object["denials"] = summary.denials;
+  object["common_steps"] = summary.common_steps;
+  object["mean_share_in_recovery"] = summary.share.mean;
+  object["peak_share_in_recovery"] = summary.share.peak;
+  object["worth"] = worth_json(summary.worth);
+  object["resumes"] = summary.resumes;
+  object["dropped_lines"] = summary.dropped;
+  object["torn"] = summary.torn;
+  return object;
+}
+
+}  // namespace
+
+std::string story_json(const Story& story) {
+  Json episodes = Json::array();
+  for (const Episode& episode : story.episodes) episodes.push_back(episode_json(episode));
+  const Json object{{"summary", summary_json(story.summary)},
+                    {"episode_count", story.episode_count},
+                    {"episodes", std::move(episodes)}};
+  return object.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace gnmr::report

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/run/fault_kinds.h"
+
+#include <array>
+#include <cstddef>
+
+namespace gnmr::run {
+namespace {
+
+constexpr std::string_view kOnce = ":once";
+
+constexpr std::array kKinds{
+#define GNMR_FAULT_SPEC(kind, name, site) FaultKindSpec{FaultKind::kind, name, FaultSite::site},
+    GNMR_FAULT_KINDS(GNMR_FAULT_SPEC)
+#undef GNMR_FAULT_SPEC
+};
+
+constexpr std::array<std::string_view, 4> kSites{"before-cast", "cast", "after-cast", "run"};
+
+}  // namespace
+
+std::span<const FaultKindSpec> fault_kinds() { return kKinds; }
+
+std::string_view to_string(FaultKind kind) { return kKinds[static_cast<std::size_t>(kind)].name; }
+
+std::string_view to_string(FaultSite site) { return kSites[static_cast<std::size_t>(site)]; }
+
+FaultSite site_of(FaultKind kind) { return kKinds[static_cast<std::size_t>(kind)].site; }
+
+std::optional<FaultChoice> parse_fault(std::string_view text) {
+  const bool transient = text.ends_with(kOnce);
+  if (transient) text.remove_suffix(kOnce.size());
+  for (const FaultKindSpec& spec : kKinds) {
+    if (spec.name != text) continue;
+    if (transient && spec.site == FaultSite::run) return std::nullopt;
+    return FaultChoice{spec.kind, transient};
+  }
+  return std::nullopt;
+}
+
+std::string expected_fault() {
+  std::string of_layers;
+  std::string of_run;
+  for (const FaultKindSpec& spec : kKinds) {
+    std::string& names = spec.site == FaultSite::run ? of_run : of_layers;
+    if (!names.empty()) names += ", ";
+    names += spec.name;
+  }
+  return "one of " + of_layers + " (these also with " + std::string(kOnce) + "), " + of_run;
+}
+
+}  // namespace gnmr::run

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// How far units' low paths are from their high ones: patrol, and what comparisons came to.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+
+#include "gnmr/core/error.h"
+#include "gnmr/torch/units.h"
+
+namespace gnmr::nn {
+namespace {
+
+constexpr std::size_t kPlaces = kProductCount + 1;  // the products, and the saved input
+constexpr std::size_t kSums = 3;                    // difference, reference, whether measured
+
+void append(const ErrorSums& sums, std::vector<double>& values) {
+  values.insert(values.end(), {sums.difference, sums.reference, sums.measured ? 1.0 : 0.0});
+}
+
+double larger(double a, double b) {
+  if (std::isnan(a)) return b;
+  return std::isnan(b) ? a : std::max(a, b);
+}
+
+}  // namespace
+
+void RecoverableUnits::patrol(double share, std::int64_t tokens) {
+  patrol_round_.clear();
+  patrol_rounds_ = 0;
+  patrol_share_ = 0;
+  if (recipe_ == nullptr || share <= 0 || layers_.empty()) return;
+  double all = 0;
+  for (const Layer& layer : layers_) {
+    all += 3.0 * static_cast<double>(tokens) * static_cast<double>(layer.module->in_features()) *
+           static_cast<double>(layer.module->out_features());
+  }
+  double round_cost = 0;
+  patrol_rounds_ = 1;
+  for (const Layer& layer : layers_) {
+    const double cost = probe_multiply_adds(tokens, layer.module->in_features(), layer.module->out_features());
+    if (round_cost > 0 && round_cost + cost > share * all) {
+      ++patrol_rounds_;
+      round_cost = 0;
+    }
+    round_cost += cost;
+    patrol_share_ = std::max(patrol_share_, round_cost / all);
+    patrol_round_.push_back(patrol_rounds_ - 1);
+  }
+}
+
+std::string RecoverableUnits::patrol_text() const {
+  if (patrol_round_.empty()) return "no patrol";
+  char cost[64];
+  std::snprintf(cost, sizeof cost, "%.1f%% of a step's multiply-adds", 100 * patrol_share_);
+  if (patrol_rounds_ == 1) return "all " + std::to_string(layers_.size()) + " layers each step, " + cost;
+  return "each of " + std::to_string(layers_.size()) + " layers every " + std::to_string(patrol_rounds_) + " steps, " +
+         cost;
+}
+
+std::vector<double> RecoverableUnits::error_sums() const {
+  std::vector<double> values;
+  values.reserve(layers_.size() * kPlaces * kSums);
+  for (const Layer& layer : layers_) {
+    const LinearPaths& paths = layer.module->paths();
+    for (const ProductMeasurement& measured : paths.measured) append(measured.error, values);
+    append(paths.saved_error, values);
+  }
+  return values;
+}
+
+std::vector<double> RecoverableUnits::errors(std::span<const double> error_sums) const {
+  if (error_sums.size() != layers_.size() * kPlaces * kSums) {
+    throw Error("[errors] expected " + std::to_string(layers_.size() * kPlaces * kSums) + " sums, got " +
+                std::to_string(error_sums.size()));
+  }
+  const auto error_of = [&](std::size_t layer, std::size_t place) {
+    const std::size_t first = (layer * kPlaces + place) * kSums;
+    return ErrorSums{error_sums[first], error_sums[first + 1], error_sums[first + 2] > 0}.error();
+  };
+  std::vector<double> errors(units_.size() * kProductCount, std::numeric_limits<double>::quiet_NaN());
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    double* const of_unit = errors.data() + unit * kProductCount;
+    for (const Part& part : sources_[unit].parts) {
+      for (std::size_t product = 0; product < kProductCount; ++product) {
+        if (part.products[product]) of_unit[product] = larger(of_unit[product], error_of(part.layer, product));
+      }
+      // Saved inputs are what the weight's gradient is made from.
+      constexpr auto kWeights = static_cast<std::size_t>(Product::weight_gradient);
+      if (part.saved) of_unit[kWeights] = larger(of_unit[kWeights], error_of(part.layer, kProductCount));
+    }
+  }
+  return errors;
+}
+
+std::vector<double> RecoverableUnits::expected_errors() const {
+  std::vector<double> expected(kProductCount, 0.0);
+  if (recipe_ == nullptr) return expected;
+  for (std::size_t product = 0; product < kProductCount; ++product) {
+    expected[product] = expected_error(*recipe_, static_cast<Product>(product));
+  }
+  return expected;
+}
+
+std::vector<double> RecoverableUnits::cast_errors() const {
+  std::vector<double> errors(units_.size() * kProductCount, std::numeric_limits<double>::quiet_NaN());
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    for (const Part& part : sources_[unit].parts) {
+      const LinearPaths& paths = layers_[part.layer].module->paths();
+      for (std::size_t product = 0; product < kProductCount; ++product) {
+        if (!part.products[product]) continue;
+        double& error = errors[unit * kProductCount + product];
+        for (const formats::Statistics& cast : paths.measured[product].casts) {
+          if (cast.elements > 0) error = larger(error, cast.relative_error());
+        }
+      }
+    }
+  }
+  return errors;
+}
+
+std::vector<double> RecoverableUnits::parameter_coefficients(std::span<const double> unit_coefficients) const {
+  std::vector<double> coefficients(parameters_.size(), 1.0);
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    // The norm of a product's unit is no parameter's; that of saved inputs is its layer's.
+    if (sources_[unit].by_products) continue;
+    for (const Part& part : sources_[unit].parts) {
+      for (const std::size_t index : layers_[part.layer].parameters) {
+        coefficients[index] = std::min(coefficients[index], unit_coefficients[unit]);
+      }
+    }
+    for (const std::size_t index : sources_[unit].other_parameters) coefficients[index] = unit_coefficients[unit];
+  }
+  return coefficients;
+}
+
+std::int64_t RecoverableUnits::trial_bytes(std::int64_t tokens) const {
+  std::int64_t inputs = 0;
+  std::int64_t largest = 0;
+  for (const Layer& layer : layers_) {
+    const std::int64_t in = layer.module->in_features();
+    const std::int64_t out = layer.module->out_features();
+    const std::int64_t element = layer.module->weight.element_size();
+    if (save_in_8_bits_) inputs += tokens * in * (element - 1);
+    // Both operands cast, the result and its difference.
+    largest = std::max(largest, element * (tokens * in + in * out + 2 * tokens * std::max(in, out)));
+  }
+  return inputs + largest;
+}
+
+}  // namespace gnmr::nn

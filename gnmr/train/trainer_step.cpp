@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+// One optimizer step: its passes, what is done before the update, the update.
+#include <ATen/ops/tensor.h>
+#include <c10/util/Exception.h>
+
+#include <chrono>
+#include <cmath>
+#include <new>
+
+#include "gnmr/core/error.h"
+#include "gnmr/torch/squared_norm.h"
+#include "gnmr/train/trainer.h"
+
+namespace gnmr::train {
+namespace {
+
+constexpr double kLargestNorm = 1e18;
+constexpr double kClipEpsilon = 1e-6;  // as in torch's clip_grad_norm_
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+/// How far apart two gradients are at least, by the norms of their parts, relative to the second.
+double distance_between(std::span<const double> first_squares, std::span<const double> second_squares) {
+  double difference = 0;
+  double size = 0;
+  for (std::size_t index = 0; index < first_squares.size(); ++index) {
+    const double apart = std::sqrt(first_squares[index]) - std::sqrt(second_squares[index]);
+    difference += apart * apart;
+    size += second_squares[index];
+  }
+  return std::sqrt(difference / size);
+}
+
+}  // namespace
+
+double Trainer::GradientSquares::total() const {
+  double sum = 0;
+  for (const double square : parameters) sum += square;
+  return sum;
+}
+
+double Trainer::run_micro_batches(std::int64_t step) {
+  double loss = 0;
+  for (std::int64_t micro_batch = 0; micro_batch < settings_.accumulate; ++micro_batch) {
+    units_->begin_micro_batch(micro_batch);
+    Batch batch = data_->training_batch(step, micro_batch);
+    if (laboratory_ != nullptr) laboratory_->change_batch(step, micro_batch, batch);
+    at::Tensor part = model_->loss(batch.tokens.to(device_), batch.targets.to(device_));
+    if (settings_.accumulate > 1) part = part / settings_.accumulate;
+    part.backward();
+    loss += part.item<double>();
+  }
+  return loss;
+}
+
+/// Gradients become the mean over ranks; what the products measured is summed, largest magnitudes are compared.
+void Trainer::reduce_over_ranks(PassResult& pass) {
+  if (collective_.size() == 1) return;
+  const double share = 1.0 / collective_.size();
+  double own_square = 0;
+  for (const at::Tensor& parameter : units_->parameters()) {
+    at::Tensor gradient = parameter.grad();
+    if (!gradient.defined()) continue;
+    own_square += nn::squared_norm(gradient);
+    collective_.sum(gradient);
+    gradient.mul_(share);
+  }
+  pass.own_norm = std::sqrt(own_square);
+  std::vector<double> values = pass.squares.products;
+  values.insert(values.end(), pass.error_sums.begin(), pass.error_sums.end());
+  values.push_back(pass.loss);
+  at::Tensor sums = at::tensor(values, at::kDouble);
+  collective_.sum(sums);
+  const double* const summed = sums.const_data_ptr<double>();
+  const std::size_t units = pass.squares.products.size();
+  // Each rank's products made gradients of its own share of the loss.
+  for (std::size_t unit = 0; unit < units; ++unit) pass.squares.products[unit] = summed[unit] * share * share;
+  std::copy_n(summed + units, pass.error_sums.size(), pass.error_sums.begin());
+  pass.loss = summed[values.size() - 1] * share;
+  at::Tensor amaxes = at::tensor(units_->step_amaxes(), at::kFloat);
+  collective_.largest(amaxes);
+  units_->set_step_amaxes(std::span(amaxes.const_data_ptr<float>(), static_cast<std::size_t>(amaxes.numel())));
+}
+
+/// The one pass over the gradients: what all norms and the clip coefficient are made from.
+void Trainer::measure_gradients(PassResult& pass) {
+  const auto start = Clock::now();
+  std::vector<at::Tensor> gradients;
+  pass.squares.has_gradient.clear();
+  for (const at::Tensor& parameter : units_->parameters()) {
+    gradients.push_back(parameter.grad());
+    pass.squares.has_gradient.push_back(gradients.back().defined() ? 1 : 0);
+  }
+  pass.squares.parameters = nn::squared_norms(gradients);
+  outcome_.norm_seconds += seconds_since(start);
+}
+
+/// Forward and backward as the units' switches say.
+Trainer::PassResult Trainer::run_pass(std::int64_t step) {
+  PassResult pass;
+  pass.loss = run_micro_batches(step);
+  pass.squares.products = units_->product_squares();
+  if (uses_errors()) pass.error_sums = units_->error_sums();
+  reduce_over_ranks(pass);
+  measure_gradients(pass);
+  return pass;
+}
+
+/// What an update with these gradients would be.
+Trainer::StepResult Trainer::settle(const PassResult& pass) const {
+  StepResult result{.loss = pass.loss, .grad_norm = std::sqrt(pass.squares.total())};
+  result.applied = std::isfinite(result.grad_norm);
+  if (settings_.clip > 0 && result.applied) {
+    result.clip = std::min(1.0, settings_.clip / (result.grad_norm + kClipEpsilon));
+  }
+  // The optimizer squares gradients in float32: what would be infinite there must not reach it either.
+  result.applied = result.applied && result.grad_norm * result.clip < kLargestNorm;
+  return result;
+}
+
+void Trainer::drop_gradients() {
+  for (const at::Tensor& parameter : units_->parameters()) parameter.mutable_grad().reset();
+}
+
+/// Multiplies each parameter's gradient; 0 removes it, whatever it was.
+void Trainer::scale_gradients(std::span<const double> coefficients, PassResult& pass) {
+  for (std::size_t index = 0; index < coefficients.size(); ++index) {
+    at::Tensor gradient = units_->parameters()[index].grad();
+    if (!gradient.defined() || coefficients[index] == 1) continue;
+    if (coefficients[index] == 0) {
+      gradient.zero_();
+      pass.squares.parameters[index] = 0;
+      continue;
+    }
+    gradient.mul_(coefficients[index]);
+    pass.squares.parameters[index] *= coefficients[index] * coefficients[index];
+  }
+}
+
+/// Which rank's own gradient changed most from one run of the step to the other.
+std::optional<std::int64_t> Trainer::strangest_rank(const PassResult& alarmed, const PassResult& rerun) {
+  if (collective_.size() == 1) return {};
+  std::vector<double> changes(static_cast<std::size_t>(collective_.size()), 0.0);
+  const double change = std::abs(alarmed.own_norm - rerun.own_norm) / rerun.own_norm;
+  changes[static_cast<std::size_t>(collective_.rank())] = std::isnan(change) ? HUGE_VAL : change;
+  at::Tensor all = at::tensor(changes, at::kDouble);
+  collective_.sum(all);
+  return all.argmax().item<std::int64_t>();
+}
+
+/// The step once more in high precision, each low path compared beside it; its gradient makes the update.
+Trainer::StepResult Trainer::run_trial(std::int64_t step, const PassResult& alarmed) {
+  const auto start = Clock::now();
+  drop_gradients();
+  units_->begin_step(step, nn::Pass::trial);
+  const PassResult trial = run_pass(step);
+  const StepResult result = settle(trial);
+  const nn::RecoverableUnits::Norms norms =
+      units_->norms(trial.squares.parameters, trial.squares.has_gradient, trial.squares.products);
+  const std::vector<double> errors = measured_errors(step, trial);
+  const double seconds = seconds_since(start);
+  const run::RerunContext context{.loss_before = alarmed.loss,
+                                  .loss = trial.loss,
+                                  .norm_before = std::sqrt(alarmed.squares.total()),
+                                  .norm = result.grad_norm,
+                                  .distance = distance_between(alarmed.squares.parameters, trial.squares.parameters),
+                                  .seconds = seconds,
+                                  .applied = result.applied,
+                                  .rank = strangest_rank(alarmed, trial)};
+  const Ruling& ruling = supervisor_->conclude({.step = step, .norms = norms.values, .sampled = norms.sampled}, errors,
+                                               context, {.loss = trial.loss, .clip_coefficient = result.clip});
+  outcome_.admissions += ruling.decision.admitted.size();
+  ++outcome_.trials;
+  outcome_.rerun_seconds += seconds;
+  return result;
+}
+
+/// The step once more with those units high that were just admitted.
+Trainer::StepResult Trainer::run_replay(std::int64_t step, const PassResult& alarmed) {
+  const auto start = Clock::now();
+  std::vector<UnitIndex> high;
+  for (UnitIndex unit = 0; unit < units_->units().size(); ++unit) {
+    if (units_->is_high(unit) || supervisor_->controller().steps_left(unit) > 0) high.push_back(unit);
+  }
+  drop_gradients();
+  units_->request(high);
+  units_->begin_step(step, nn::Pass::replay);
+  const PassResult replay = run_pass(step);
+  const StepResult result = settle(replay);
+  const double seconds = seconds_since(start);
+  supervisor_->replayed(step, {.loss_before = alarmed.loss,
+                               .loss = replay.loss,
+                               .norm_before = std::sqrt(alarmed.squares.total()),
+                               .norm = result.grad_norm,
+                               .distance = distance_between(alarmed.squares.parameters, replay.squares.parameters),
+                               .seconds = seconds,
+                               .applied = result.applied});
+  ++outcome_.replays;
+  outcome_.rerun_seconds += seconds;
+  return result;
+}
+
+/// Norms and errors go to the supervisor, which says what is done before the update and who recovers next.
+Trainer::StepResult Trainer::judge(std::int64_t step, PassResult& pass) {
+  const auto start = Clock::now();
+  const nn::RecoverableUnits::Norms norms =
+      units_->norms(pass.squares.parameters, pass.squares.has_gradient, pass.squares.products);
+  const std::vector<double> errors = measured_errors(step, pass);
+  const Hearing hearing = supervisor_->hear({.step = step, .norms = norms.values, .sampled = norms.sampled}, errors);
+  outcome_.alarms += hearing.alarmed ? 1 : 0;
+  outcome_.dismissed += hearing.dismissed ? 1 : 0;
+  outcome_.risks += supervisor_->alarm().risks.size();
+  outcome_.unit_steps += norms.values.size();
+  outcome_.recovered_steps += static_cast<std::uint64_t>(supervisor_->recovered_count());
+  if (hearing.action == Action::trial) {
+    outcome_.control_seconds += seconds_since(start);
+    if (const std::optional<StepResult> tried = try_trial(step, pass)) return *tried;
+  }
+  if (!hearing.clip.empty()) scale_gradients(units_->parameter_coefficients(hearing.clip), pass);
+  StepResult result = settle(pass);
+  const Ruling& ruling = supervisor_->decide({.loss = result.loss, .clip_coefficient = result.clip});
+  outcome_.admissions += ruling.decision.admitted.size();
+  outcome_.control_seconds += seconds_since(start);
+  if (ruling.action == Action::replay) return run_replay(step, pass);
+  if (ruling.action == Action::hold) result.applied = false;
+  return result;
+}
+
+/// A trial; none where there was no memory for it, and then the step has been run as before.
+std::optional<Trainer::StepResult> Trainer::try_trial(std::int64_t step, PassResult& pass) {
+  // One rank that gave up would leave the others waiting.
+  if (collective_.size() > 1) return run_trial(step, pass);
+  std::string failure;
+  try {
+    return run_trial(step, pass);
+  } catch (const c10::OutOfMemoryError& error) {
+    failure = error.what_without_backtrace();
+  } catch (const std::bad_alloc&) {
+    failure = "no memory";
+  }
+  const std::string text = "step " + std::to_string(step) + ": a trial failed (" + failure + ")";
+  supervisor_->note(text);
+  observer_.noted(text);
+  drop_gradients();
+  units_->begin_step(step);
+  pass = run_pass(step);
+  return {};
+}
+
+/// What a rival does to gradients.
+Trainer::StepResult Trainer::follow_rule(std::int64_t step, PassResult& pass) {
+  std::vector<at::Tensor> gradients;
+  for (const at::Tensor& parameter : units_->parameters()) gradients.push_back(parameter.grad());
+  const GradientAction action = laboratory_->gradient_rule()->act(
+      {.step = step, .loss = pass.loss, .squares = pass.squares.parameters, .gradients = gradients});
+  scale_gradients(action.coefficients, pass);
+  if (action.gradients_changed) measure_gradients(pass);
+  StepResult result = settle(pass);
+  if (action.replaces_clipping) result.clip = 1;
+  result.applied = result.applied && !action.skip;
+  return result;
+}
+
+Trainer::StepResult Trainer::train_step(std::int64_t step) {
+  const auto start = Clock::now();
+  const std::span<const UnitIndex> high = supervisor_->high(step);
+  recovered_by_step_.emplace_back(high.begin(), high.end());
+  units_->request(high);
+  units_->begin_step(step);
+  outcome_.control_seconds += seconds_since(start);
+  const double aside_seconds = measure_harm(step);
+  PassResult pass = run_pass(step);
+  StepResult result = settings_.controller != "none" ? judge(step, pass) : settle(pass);
+  if (laboratory_ != nullptr && laboratory_->gradient_rule() != nullptr) result = follow_rule(step, pass);
+  units_->end_step();
+  write_evidence(step);
+  if (result.applied) {
+    optimizer_->step(learning_rate(schedule_, step), result.clip);
+  } else {
+    ++outcome_.skipped_updates;
+  }
+  drop_gradients();
+  result.seconds = seconds_since(start) - aside_seconds;
+  outcome_.step_seconds += result.seconds;
+  return result;
+}
+
+}  // namespace gnmr::train

@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: Apache-2.0
+// The naive second implementation of "Recovery that hits the right unit": see naive_judge.h. Quoted comments are
+// sentences of docs/algorithm.md.
+#include "naive_judge.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+#include <utility>
+
+namespace gnmr::naive {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+void require(bool holds, const std::string& what) {
+  if (!holds) {
+    throw std::invalid_argument(what);
+  }
+}
+
+}  // namespace
+
+Judge::Judge(std::vector<Unit> units, Options options, std::vector<double> expected, bool can_rerun)
+    : controller_(std::move(units), options), options_(options), x_(std::move(expected)), selector_(options.selector) {
+  // "the same number C of places, 1 to 16"
+  require(!x_.empty() && x_.size() <= 16, "places");
+  for (const double x : x_) {
+    require(std::isfinite(x) && x >= 0, "expected error");
+  }
+  // "`trial` and `replay` are errors where the backend cannot run a step again."
+  require(can_rerun || (options_.selector != "trial" && options_.guard != "replay"), "can_rerun");
+  // "`auto`: `trial` where the backend can run a step again, else `norms`"
+  if (selector_ == "auto") {
+    selector_ = can_rerun ? "trial" : "norms";
+  }
+  places_.assign(controller_.size(), std::vector<Place>(x_.size()));
+}
+
+std::int64_t Judge::reruns() const { return std::count(last_decisions_.begin(), last_decisions_.end(), true); }
+
+// "median = of the finite errors of that place over all units in ascending order the one at index
+// floor((count - 1) / 2), where there are at least 5; otherwise none."
+std::optional<double> Judge::median(const AllJudged& judged, std::size_t place) const {
+  std::vector<double> finite;
+  for (const std::vector<Judged>& unit : judged) {
+    if (unit[place].error && std::isfinite(*unit[place].error)) {
+      finite.push_back(*unit[place].error);
+    }
+  }
+  if (finite.size() < 5) {
+    return std::nullopt;
+  }
+  std::sort(finite.begin(), finite.end());
+  return finite[(finite.size() - 1) / 2];
+}
+
+double Judge::limit(const Place& state, std::optional<double> median, double x, bool of_trial) const {
+  // "reference = m / (1 - p) where k >= error_warmup; else, for the errors of a trial only, the median; else none."
+  std::optional<double> reference;
+  if (state.k >= options_.error_warmup) {
+    reference = state.m / (1 - state.p);
+  } else if (of_trial && median) {
+    reference = *median;
+  }
+  // "limit = error_factor * reference, infinity without a reference"
+  double limit = kInfinity;
+  if (reference) {
+    limit = options_.error_factor * *reference;
+  }
+  // "where x > 0 and error_ceiling > 0: limit = min(limit, error_ceiling * x)"
+  if (x > 0 && options_.error_ceiling > 0) {
+    limit = std::min(limit, options_.error_ceiling * x);
+  }
+  // "then limit = max(limit, error_floor, 1e-6)"
+  limit = std::max(limit, options_.error_floor);
+  return std::max(limit, 1e-6);
+}
+
+Judge::AllJudged Judge::judge(const Errors& errors, bool of_trial) const {
+  const std::size_t c = x_.size();
+  require(errors.empty() || errors.size() == controller_.size() * c, "errors: units times places");
+  AllJudged judged(controller_.size(), std::vector<Judged>(c));
+  for (std::size_t i = 0; i < errors.size(); ++i) {
+    // "NaN says not measured. A negative error is an error of the caller, and no state changes."
+    require(!(errors[i] < 0), "negative error");
+    if (!std::isnan(errors[i])) {
+      judged[i / c][i % c].error = errors[i];
+    }
+  }
+  for (std::size_t place = 0; place < c; ++place) {
+    const std::optional<double> middle = median(judged, place);
+    for (std::size_t unit = 0; unit < controller_.size(); ++unit) {
+      Judged& one = judged[unit][place];
+      if (one.error) {
+        // "excess = e / limit (infinity where e is infinite)."
+        const double most = limit(places_[unit][place], middle, x_[place], of_trial);
+        one.excess = std::isinf(*one.error) ? kInfinity : *one.error / most;
+      }
+    }
+  }
+  return judged;
+}
+
+// "A unit's excess is the largest of its places', the first of equals"
+std::size_t Judge::worst_place(const std::vector<Judged>& places) {
+  std::size_t worst = 0;
+  for (std::size_t place = 0; place < places.size(); ++place) {
+    if (places[place].excess > places[worst].excess) {
+      worst = place;
+    }
+  }
+  return worst;
+}
+
+// "Told are the units that stand out and are not in recovery"
+std::vector<std::size_t> Judge::told(const AllJudged& judged) const {
+  std::vector<std::size_t> units;
+  for (std::size_t unit = 0; unit < judged.size(); ++unit) {
+    const bool stands_out = judged[unit][worst_place(judged[unit])].excess > 1;
+    if (stands_out && !controller_.in_recovery(unit)) {
+      units.push_back(unit);
+    }
+  }
+  return units;
+}
+
+// "A unit is free if it is not forced, not in recovery, and its wait, if any, ends with the one step that point 2 of
+// Decision is about to take from it."
+bool Judge::is_free(std::size_t unit) const {
+  return !controller_.unit(unit).forced && !controller_.in_recovery(unit) && controller_.wait(unit) <= 1;
+}
+
+// "its free units", "a unit's excess being its severity"; "admitted for the kind error"
+std::vector<Candidate> Judge::free_ones(const std::vector<std::size_t>& units, const AllJudged& judged) const {
+  std::vector<Candidate> candidates;
+  for (const std::size_t unit : units) {
+    if (is_free(unit)) {
+      candidates.push_back({unit, judged[unit][worst_place(judged[unit])].excess, RiskKind::error});
+    }
+  }
+  return candidates;
+}
+
+// "The patrol is complete if every free unit that is sampled has at least one measured error."
+bool Judge::is_complete(const AllJudged& judged, const Decision& observed) const {
+  for (std::size_t unit = 0; unit < judged.size(); ++unit) {
+    const bool measured =
+        std::any_of(judged[unit].begin(), judged[unit].end(), [](const Judged& one) { return one.error.has_value(); });
+    if (is_free(unit) && observed.signals[unit].sampled && !measured) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool Judge::some_free_unit_at_risk(const Decision& observed) const {
+  for (std::size_t unit = 0; unit < observed.signals.size(); ++unit) {
+    if (observed.signals[unit].at_risk && is_free(unit)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool Judge::some_non_finite_risk(const Decision& observed) {
+  return std::any_of(observed.signals.begin(), observed.signals.end(),
+                     [](const Signals& signals) { return signals.kind == RiskKind::non_finite; });
+}
+
+Hearing Judge::hear(const Norms& norms, const Errors& patrol, bool may_rerun) {
+  require(!heard_, "a step is being heard");
+  // "1. Signals and common are as above, with the observation pending. The patrol's errors are judged."
+  Heard heard{norms, controller_, {}, judge(patrol, /*of_trial=*/false), {}, "", {}, "proceed", {}};
+  heard.observed = heard.pending.observe(norms);
+  Hearing& hearing = heard.hearing;
+  hearing.told = told(heard.judged);
+  // "S is the set of the free ones among them."
+  std::vector<Candidate> s = free_ones(hearing.told, heard.judged);
+  // "2. The patrol is complete if ..."
+  bool complete = is_complete(heard.judged, heard.observed);
+  // "With the selector `norms` S and completeness do not count here"
+  const bool by_norms = selector_ == "norms";
+  // "3. The step is alarmed if S is not empty; or some unit, free or not, has a non-finite risk; or, where the patrol
+  // is not complete, some free unit is at risk (common or not)."
+  hearing.alarmed = (!by_norms && !s.empty()) || some_non_finite_risk(heard.observed) ||
+                    ((by_norms || !complete) && some_free_unit_at_risk(heard.observed));
+  // "Where it is not alarmed and yet some free unit is at risk, ... the alarm is dismissed."
+  hearing.dismissed = !hearing.alarmed && some_free_unit_at_risk(heard.observed);
+  // "4. Whether a rerun may be: fewer than max_trials of the last 99 decisions had one, and the caller does not forbid
+  // it for this step"
+  const bool rerun_may_be = reruns() < options_.max_trials && may_rerun;
+  choose_decider(heard, s, rerun_may_be);
+  apply_guard(heard, rerun_may_be);
+  heard_ = heard;
+  return hearing;
+}
+
+// "5. Who decides."
+void Judge::choose_decider(Heard& heard, const std::vector<Candidate>& s, bool rerun_may_be) const {
+  if (selector_ == "norms") {
+    heard.decider = "norms";
+  }
+  if (selector_ == "evidence") {
+    heard.decider = "S";
+  }
+  // "as evidence, but no candidates where no unit is at risk by its norms"
+  if (selector_ == "evidence-alarm") {
+    const auto& signals = heard.observed.signals;
+    const bool risk = std::any_of(signals.begin(), signals.end(), [](const Signals& one) { return one.at_risk; });
+    heard.decider = risk ? "S" : "nobody";
+  }
+  // "an alarmed step has a trial if a rerun may be. If not it is spent, and decided as with evidence where S is not
+  // empty, as with norms where it is. A step that is not alarmed, dismissed ones included, has no candidates."
+  if (selector_ == "trial") {
+    heard.decider = "nobody";
+    if (heard.hearing.alarmed) {
+      heard.decider = s.empty() ? "norms" : "S";
+      if (rerun_may_be) {
+        heard.hearing.action = "trial";
+      } else {
+        heard.hearing.spent = true;
+      }
+    }
+  }
+  // "6. ... It looks at the candidates as they are before the decision: those of S where S decides, and where the norms
+  // decide the free units at risk, none where the step is common."
+  if (heard.decider == "S") {
+    heard.asking = s;
+  }
+  if (heard.decider == "norms" && !heard.observed.common) {
+    for (std::size_t unit = 0; unit < controller_.size(); ++unit) {
+      if (heard.observed.signals[unit].at_risk && is_free(unit)) {
+        heard.asking.push_back({unit, 0, RiskKind::none});
+      }
+    }
+  }
+}
+
+// "6. Guard, where the step has no trial." What it would do without the trial is kept for a rerun that fails.
+void Judge::apply_guard(Heard& heard, bool rerun_may_be) const {
+  // "Where there are none the guard does nothing."
+  if (heard.asking.empty()) {
+    return;
+  }
+  if (options_.guard == "clip") {
+    heard.clip = clip(heard);
+  }
+  if (options_.guard == "skip") {
+    heard.action_without_trial = "hold";
+  }
+  // "With the selector trial it is always as none"
+  if (options_.guard == "replay" && selector_ != "trial") {
+    if (rerun_may_be) {
+      heard.action_without_trial = "replay";
+    } else {
+      heard.hearing.spent = true;
+    }
+  }
+  if (heard.hearing.action != "trial") {
+    heard.hearing.action = heard.action_without_trial;
+    heard.hearing.clip = heard.clip;
+  }
+}
+
+// "clip: the gradients of these units are scaled, of no others. Of each that is sampled: by 0 where its norm is not
+// finite; by mean / norm where its norm is above its mean and that is above 0 ... (0 where k = 0)."
+std::vector<double> Judge::clip(const Heard& heard) const {
+  std::vector<double> factors(controller_.size(), 1.0);
+  for (const Candidate& candidate : heard.asking) {
+    const std::size_t unit = candidate.unit;
+    if (!heard.observed.signals[unit].sampled) {
+      continue;
+    }
+    const double norm = *heard.norms[unit];
+    const double mean = controller_.k(unit) == 0 ? 0 : controller_.m(unit) / (1 - controller_.p(unit));
+    if (!std::isfinite(norm)) {
+      factors[unit] = 0;
+    } else if (norm > mean && mean > 0) {
+      factors[unit] = mean / norm;
+    }
+  }
+  return factors;
+}
+
+Ruling Judge::decide() {
+  require(heard_.has_value(), "no step is being heard");
+  Heard heard = *heard_;
+  heard_.reset();
+  Ruling ruling;
+  ruling.decision = heard.observed;
+  tell(heard.judged, ruling);
+  // "The step is common, in point 2 as in the decision, where the norms say so, unless candidates from S decide."
+  if (heard.decider == "S" && !heard.asking.empty()) {
+    ruling.decision.common = false;
+  }
+  std::optional<std::vector<Candidate>> candidates;
+  if (heard.decider == "S") {
+    candidates = heard.asking;
+  }
+  if (heard.decider == "nobody") {
+    candidates = std::vector<Candidate>{};
+  }
+  controller_ = heard.pending;
+  controller_.decide(heard.norms, ruling.decision, candidates);
+  ruling.clip = heard.clip;
+  ruling.action = heard.action_without_trial;
+  // "Where a unit was admitted that was not released in the same decision, the step is run once more"
+  if (ruling.action == "replay") {
+    const std::vector<std::size_t>& released = ruling.decision.released;
+    std::int64_t newly_admitted = 0;
+    for (const std::size_t unit : ruling.decision.admitted) {
+      newly_admitted += std::count(released.begin(), released.end(), unit) == 0 ? 1 : 0;
+    }
+    if (newly_admitted == 0) {
+      ruling.action = "proceed";
+    }
+  }
+  learn(heard.judged);
+  // A trial that failed "has had its rerun all the same".
+  last_decisions_.push_back(ruling.action == "replay" || heard.hearing.action == "trial");
+  if (last_decisions_.size() > 99) {
+    last_decisions_.pop_front();
+  }
+  return ruling;
+}
+
+Ruling Judge::conclude(const Norms& norms, const Errors& errors) {
+  require(heard_ && heard_->hearing.action == "trial", "no trial");
+  // "The observation of the alarmed step is withdrawn, and that of the rerun takes its place"
+  const AllJudged judged = judge(errors, /*of_trial=*/true);
+  Controller pending = controller_;
+  Ruling ruling;
+  ruling.decision = pending.observe(norms);
+  heard_.reset();
+  tell(judged, ruling);
+  // "numeric: T is not empty. Its free units are the candidates"
+  std::vector<Candidate> candidates;
+  if (!ruling.told.empty()) {
+    ruling.verdict = "numeric";
+    candidates = free_ones(ruling.told, judged);
+  } else if (some_free_unit_at_risk(ruling.decision) || some_non_finite_risk(ruling.decision)) {
+    ruling.verdict = "common";
+  } else {
+    ruling.verdict = "gone";
+  }
+  // "The step is common, in point 2 as in the decision, where the verdict is, and only there."
+  ruling.decision.common = ruling.verdict == "common";
+  controller_ = pending;
+  controller_.decide(norms, ruling.decision, candidates);
+  learn(judged);
+  last_decisions_.push_back(true);
+  if (last_decisions_.size() > 99) {
+    last_decisions_.pop_front();
+  }
+  return ruling;
+}
+
+// "Learning, once a step, at its decision, from the errors that decided: where e is finite and does not stand out"
+void Judge::learn(const AllJudged& judged) {
+  for (std::size_t unit = 0; unit < judged.size(); ++unit) {
+    for (std::size_t place = 0; place < x_.size(); ++place) {
+      const Judged& one = judged[unit][place];
+      if (one.error && std::isfinite(*one.error) && !(one.excess > 1)) {
+        Place& state = places_[unit][place];
+        state.m = options_.error_beta * state.m + (1 - options_.error_beta) * *one.error;
+        state.p = options_.error_beta * state.p;
+        if (state.p < 0x1p-60) {
+          state.p = 0;
+        }
+        state.k = state.k + 1;
+      }
+    }
+  }
+}
+
+void Judge::tell(const AllJudged& judged, Ruling& ruling) const {
+  ruling.told = told(judged);
+  for (const std::size_t unit : ruling.told) {
+    const std::size_t place = worst_place(judged[unit]);
+    ruling.errors.push_back(*judged[unit][place].error);
+    ruling.excesses.push_back(judged[unit][place].excess);
+    ruling.places.push_back(place);
+  }
+}
+
+}  // namespace gnmr::naive

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/lab/fault_suite.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "gnmr/core/error.h"
+#include "gnmr/lab/setting_texts.h"
+#include "io/temporary_folder.h"
+
+namespace gnmr::lab {
+namespace {
+
+using Texts = std::vector<std::string>;
+
+Texts names_of(const std::vector<FaultSubject>& subjects) {
+  Texts names;
+  for (const FaultSubject& subject : subjects) names.push_back(subject.name);
+  return names;
+}
+
+run::TrainSettings settings_of(const FaultSubject& subject, const Arm& arm) {
+  Texts texts = fault_option_texts();
+  for (const Texts& part : {fault_texts(), subject.texts, arm.texts})
+    texts.insert(texts.end(), part.begin(), part.end());
+  return settings_from_texts(texts);
+}
+
+const Arm& arm_named(const std::string& name) {
+  const std::vector<Arm>& all = fault_arms();
+  return *std::find_if(all.begin(), all.end(), [&](const Arm& arm) { return arm.name == name; });
+}
+
+TEST(FaultSuite, SubjectsAreKindsAndGroupsOfThem) {
+  EXPECT_EQ(names_of(fault_subjects(Texts{"none", "required", "overflow", "flush:once"})),
+            (Texts{"none", "saturate", "overflow", "gradient-overflow", "wrong-rows", "flush:once"}));
+  EXPECT_EQ(fault_subjects(Texts{"all"}).size(), run::fault_kinds().size());
+  EXPECT_EQ(fault_subject("flush:once").folder, "flush-once");
+  EXPECT_EQ(subject_title(fault_subject("wrong-rows")), "wrong-rows (after-cast)");
+  EXPECT_EQ(subject_title(fault_subject("none")), "none");
+  EXPECT_NE(test::error_of<Error>([] { fault_subject("satruate"); }).find("saturate"), std::string::npos);
+  EXPECT_THROW(fault_subject("bad-batch:once"), Error);
+}
+
+TEST(FaultSuite, EveryArmIsValidUnderEveryFault) {
+  std::set<std::string> names;
+  for (const Arm& arm : fault_arms()) {
+    EXPECT_TRUE(names.insert(arm.name).second) << arm.name;
+    EXPECT_TRUE(arm.needs.empty() || names.contains(arm.needs)) << arm.name;
+    for (const FaultSubject& subject : fault_subjects(Texts{"all", "none", "saturate:once"})) {
+      EXPECT_NO_THROW(settings_of(subject, arm)) << subject.name << " " << arm.name;
+    }
+  }
+  EXPECT_EQ(choose_fault_arms(Texts{"all"}).size(), fault_arms().size());
+  EXPECT_EQ(choose_fault_arms(Texts{"required", "patrol"}).size(), required_fault_arms().size() + 1);
+  EXPECT_NE(test::error_of<Error>([] { choose_fault_arms(Texts{"none", "random"}); }).find("trial"), std::string::npos);
+}
+
+TEST(FaultSuite, ArmsChangeWhatDefinesThem) {
+  const FaultSubject saturate = fault_subject("saturate");
+  const run::TrainSettings trial = settings_of(saturate, arm_named("trial"));
+  EXPECT_EQ(trial.steps, 300);
+  EXPECT_EQ(trial.faults, Texts{"saturate"});
+  EXPECT_EQ(trial.options.max_o, 3);
+  EXPECT_TRUE(trial.harm);
+  EXPECT_EQ(trial.patrol, run::TrainSettings{}.patrol);
+  const auto changed = [&](const std::string& arm) {
+    return changed_settings(trial, settings_of(saturate, arm_named(arm)));
+  };
+  EXPECT_EQ(changed("high"), (Texts{"recipe", "controller", "faults", "selector"}));
+  EXPECT_EQ(changed("none"), (Texts{"controller", "selector"}));
+  EXPECT_EQ(changed("norms"), Texts{"selector"});
+  EXPECT_EQ(changed("evidence"), (Texts{"evidence_from", "selector"}));
+  EXPECT_EQ(changed("oracle"), (Texts{"oracle", "selector"}));
+  EXPECT_EQ(changed("zclip"), (Texts{"controller", "rival", "selector"}));
+  EXPECT_EQ(changed("norms-clip"), (Texts{"selector", "guard"}));
+  EXPECT_EQ(changed("trial-no-patrol"), Texts{"patrol"});
+  EXPECT_EQ(changed("gnmr-only"), (Texts{"delta_tau", "fall_tau"}));
+  EXPECT_EQ(changed("no-budget"), Texts{"max_o"});
+}
+
+TEST(FaultSuite, AHealthyRunHasNoFaultsAndNoHarm) {
+  const run::TrainSettings settings = settings_of(fault_subject("none"), arm_named("oracle"));
+  EXPECT_TRUE(settings.faults.empty());
+  EXPECT_FALSE(settings.harm);
+}
+
+}  // namespace
+}  // namespace gnmr::lab

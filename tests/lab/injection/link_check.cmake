@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+# Nothing that detects can see what injects: the libraries of detection link none of the laboratory's, need no symbol of
+# gnmr::lab, and with their include paths its headers are not found.
+cmake_minimum_required(VERSION 3.22)
+file(STRINGS ${FACTS} facts)
+list(LENGTH facts count)
+if(count LESS 9)
+  message(FATAL_ERROR "only ${count} libraries were looked at")
+endif()
+
+# Which symbols of gnmr::lab a library has (--defined-only) or needs (-u).
+function(lab_symbols library which result)
+  execute_process(COMMAND ${NM} -C ${which} ${library} OUTPUT_VARIABLE symbols ERROR_VARIABLE message
+    RESULT_VARIABLE failed)
+  if(failed)
+    message(FATAL_ERROR "${NM} ${library}: ${message}")
+  endif()
+  if(NOT symbols MATCHES "gnmr::")
+    message(FATAL_ERROR "${library} has no symbol of ours: was anything looked at?")
+  endif()
+  string(REGEX MATCHALL "[^\n]*gnmr::lab::[^\n]*" found "${symbols}")
+  set(${result} "${found}" PARENT_SCOPE)
+endfunction()
+
+foreach(fact IN LISTS facts)
+  string(REGEX MATCH "^([^=]*)=([^=]*)=(.*)$" matched "${fact}")
+  set(target ${CMAKE_MATCH_1})
+  set(library ${CMAKE_MATCH_2})
+  string(REPLACE "," ";" closure "${CMAKE_MATCH_3}")
+  if(target STREQUAL "gnmr_injection")
+    # That the search finds what there is.
+    lab_symbols(${library} --defined-only found)
+    list(LENGTH found number)
+    if(number LESS 10 OR NOT "gnmr_run" IN_LIST closure)
+      message(FATAL_ERROR "the injectors themselves were not found")
+    endif()
+    continue()
+  endif()
+  foreach(other IN LISTS closure)
+    if(other MATCHES "^gnmr_(injection|rivals|rival_rules|lab)$")
+      message(SEND_ERROR "${target} links ${other}")
+    endif()
+  endforeach()
+  lab_symbols(${library} -u found)
+  if(found)
+    message(SEND_ERROR "${target} needs symbols of the laboratory:\n${found}")
+  endif()
+endforeach()
+
+# The trainer has the include paths of all that detects.
+foreach(header injection/fault_hook.h rivals/make_rule.h detection_score.h)
+  file(WRITE ${SCRATCH}/include.cpp "#include \"gnmr/lab/${header}\"\n")
+  set(paths "")
+  foreach(layer core io formats recipes run torch models train)
+    list(APPEND paths -I ${LAYERS}/${layer})
+  endforeach()
+  execute_process(COMMAND ${COMPILER} -std=c++20 -fsyntax-only ${paths} ${SCRATCH}/include.cpp
+    RESULT_VARIABLE refused ERROR_VARIABLE message)
+  if(NOT refused OR NOT message MATCHES "gnmr/lab/${header}")
+    message(SEND_ERROR "the trainer could include gnmr/lab/${header}")
+  endif()
+endforeach()

@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: Apache-2.0
+// Alarms, trials, verdicts and guards in real steps.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <new>
+#include <set>
+
+#include "gnmr/core/error.h"
+#include "torch/cutting_hook.h"
+#include "train/small_run.h"
+
+namespace gnmr::train {
+namespace {
+
+using nn::testing::CuttingHook;
+using nn::testing::Site;
+using testing::finish;
+using testing::FinishedRun;
+using testing::Recorder;
+using testing::same_weights;
+using testing::SmallRuns;
+
+/// A hook that does what another does in some steps only.
+class StepHook : public nn::LowPathHook {
+ public:
+  StepHook(CuttingHook& hook, std::set<std::int64_t> steps, bool makes_nan)
+      : hook_(hook), steps_(std::move(steps)), makes_nan_(makes_nan) {}
+  at::Tensor before_cast(const nn::LowPathCall& call, recipes::Operand operand, const at::Tensor& matrix) override {
+    return steps_.contains(call.step) ? hook_.before_cast(call, operand, matrix) : matrix;
+  }
+  at::Tensor in_cast(const nn::LowPathCall& call, recipes::Operand operand, const at::Tensor& matrix) override {
+    return steps_.contains(call.step) ? hook_.in_cast(call, operand, matrix) : matrix;
+  }
+  at::Tensor after_cast(const nn::LowPathCall& call, recipes::Operand operand, const at::Tensor& cast) override {
+    return steps_.contains(call.step) ? hook_.after_cast(call, operand, cast) : cast;
+  }
+  at::Tensor after_product(const nn::LowPathCall& call, const at::Tensor& result) override {
+    if (!steps_.contains(call.step)) return result;
+    if (fails_again && call.rerun) throw std::bad_alloc();
+    const at::Tensor changed = hook_.after_product(call, result);
+    return makes_nan_ && !changed.is_same(result) ? result * std::nan("") : changed;
+  }
+
+  bool fails_again = false;  // a rerun has no memory
+
+ private:
+  CuttingHook& hook_;
+  std::set<std::int64_t> steps_;
+  bool makes_nan_;
+};
+
+/// What one test does to a run.
+struct Trouble {
+  std::set<std::int64_t> steps = {};  // in which the low path of layer 4 (layers.0.gate) is wrong
+  Site site = Site::in_cast;
+  bool transient = false;
+  bool makes_nan = false;                   // at the site after_product
+  std::set<std::int64_t> bad_batches = {};  // steps
+  bool fails_again = false;                 // there is no memory for a rerun
+};
+
+class TestLaboratory : public Laboratory {
+ public:
+  explicit TestLaboratory(const Trouble& trouble)
+      : trouble_(trouble), cutting_(trouble.site, 4), hook_(cutting_, trouble.steps, trouble.makes_nan) {
+    cutting_.only_first_runs = trouble.transient;
+    hook_.fails_again = trouble.fails_again;
+  }
+  nn::LowPathHook* hook() override { return &hook_; }
+  void change_batch(std::int64_t step, std::int64_t, Batch& batch) override {
+    // One token again and again, and another one to be guessed: a loss and gradients that are large.
+    if (!trouble_.bad_batches.contains(step)) return;
+    batch.tokens = at::full_like(batch.tokens, 7);
+    batch.targets = at::full_like(batch.targets, 200);
+  }
+  std::vector<std::uint32_t> faulty_layers(std::int64_t step) const override {
+    return trouble_.steps.contains(step) ? std::vector<std::uint32_t>{4} : std::vector<std::uint32_t>{};
+  }
+  std::vector<std::uint32_t> oracle(std::int64_t step, std::int64_t, std::uint32_t) const override {
+    return faulty_layers(step);
+  }
+  std::uint64_t fault_count() const override { return trouble_.steps.size(); }
+  std::string truth_text() const override { return "step,a\n1,0\n"; }
+  std::string fault_list_text() const override { return ""; }
+  std::string save() const override { return ""; }
+  void restore(const std::string&) override {}
+  GradientRule* gradient_rule() override { return nullptr; }
+
+ private:
+  Trouble trouble_;
+  CuttingHook cutting_;
+  StepHook hook_;
+};
+
+MakeLaboratory with(const Trouble& trouble) {
+  return [trouble](const run::TrainSettings&, const std::vector<std::string>& names) {
+    EXPECT_EQ(names.at(4), "layers.0.gate");
+    return std::make_unique<TestLaboratory>(trouble);
+  };
+}
+
+run::TrainSettings trial_settings(const SmallRuns& runs, const std::string& name) {
+  run::TrainSettings settings = runs.settings(name);
+  settings.recipe = "fp8-tensorwise";
+  settings.patrol = 1;
+  settings.options.max_o = 2;
+  settings.options.lock_steps = 3;
+  settings.options.warmup_samples = 5;
+  // A model as small as this one has errors that vary, and norms that jump.
+  settings.options.error_floor = 0.25;
+  settings.options.error_ceiling = 12;
+  return settings;
+}
+
+std::vector<io::JournalTrial> trials_of(const run::TrainSettings& settings) {
+  std::vector<io::JournalTrial> trials;
+  for (const io::JournalStepEntry& entry : io::read_journal(settings.out + "/journal.jsonl").steps) {
+    trials.insert(trials.end(), entry.trials.begin(), entry.trials.end());
+  }
+  return trials;
+}
+
+/// The weights after a step.
+std::vector<at::Tensor> weights_after(const run::TrainSettings& settings, std::int64_t step, const Trouble& trouble) {
+  run::TrainSettings shorter = settings;
+  shorter.out += "-until-" + std::to_string(step);
+  Recorder recorder;
+  recorder.stop_after = step;
+  return finish(shorter, std::move(recorder), with(trouble)).weights;
+}
+
+TEST(TrainerTrial, FindsTheUnitAndUpdatesWithTheGradientOfHighPrecision) {
+  const SmallRuns runs;
+  for (const Site site : {Site::before_cast, Site::in_cast, Site::after_cast, Site::after_product}) {
+    const std::string name = "run" + std::to_string(static_cast<int>(site));
+    const run::TrainSettings settings = trial_settings(runs, name);
+    const Trouble trouble{.steps = {12, 13}, .site = site};
+    const FinishedRun done = finish(settings, {}, with(trouble));
+    const std::vector<io::JournalTrial> trials = trials_of(settings);
+    ASSERT_EQ(trials.size(), 1u) << name;
+    EXPECT_EQ(trials[0].step, 12);
+    EXPECT_EQ(trials[0].verdict, "numeric");
+    EXPECT_EQ(trials[0].units, std::vector<std::string>{"layers.0.gate"});
+    EXPECT_GT(trials[0].errors.at(0), 0.2);
+    EXPECT_GT(trials[0].excesses.at(0), 1);
+    EXPECT_EQ(done.outcome.trials, 1u);
+    for (const run::TrainLine& line : done.recorder.lines) {
+      EXPECT_EQ(line.recovered, line.step >= 13 && line.step <= 15 ? 1 : 0) << name << line.step;
+    }
+    // The held step is as if all units had been high in it: weights, moments and what comes of them.
+    run::TrainSettings forced = trial_settings(runs, name + "-high");
+    forced.set = {"*=high@12:12"};
+    EXPECT_TRUE(same_weights(weights_after(settings, 12, trouble), weights_after(forced, 12, {}))) << name;
+  }
+}
+
+TEST(TrainerTrial, TheLowPathRemembersTheStepOnce) {
+  const SmallRuns runs;
+  run::TrainSettings settings = trial_settings(runs, "delayed");
+  settings.recipe = "fp8-delayed";
+  settings.steps = 14;
+  const Trouble trouble{.steps = {12}, .site = Site::after_product};
+  Recorder recorder;
+  nn::Collective alone;
+  Trainer trainer(settings, recorder, alone, with(trouble));
+  trainer.run();
+  EXPECT_GE(trials_of(settings).size(), 1u);
+  run::TrainSettings healthy = trial_settings(runs, "healthy");
+  healthy.recipe = "fp8-delayed";
+  healthy.steps = 14;
+  healthy.set = {"*=high@12:12"};
+  nn::Collective also_alone;
+  Recorder other;
+  Trainer plain(healthy, other, also_alone, with({}));
+  plain.run();
+  for (const auto& entry : trainer.model().named_modules()) {
+    const auto linear = std::dynamic_pointer_cast<nn::SwitchableLinearImpl>(entry.value());
+    if (linear == nullptr || linear->paths().recipe == nullptr) continue;
+    const auto twin = std::dynamic_pointer_cast<nn::SwitchableLinearImpl>(plain.model().named_modules()[entry.key()]);
+    // The last two steps differ by the recovery; those before are the same ones, one entry a step.
+    std::vector<float> seen = linear->paths().delayed[0][0].amax_history;
+    std::vector<float> expected = twin->paths().delayed[0][0].amax_history;
+    ASSERT_EQ(seen.size(), expected.size()) << entry.key();
+    ASSERT_EQ(seen.size(), 14u);
+  }
+}
+
+TEST(TrainerTrial, ABadBatchIsCommonAndNobodysFault) {
+  const SmallRuns runs;
+  run::TrainSettings settings = trial_settings(runs, "common");
+  settings.patrol = 0;  // the norms alone raise the alarm
+  settings.options.max_trials = 100;
+  const FinishedRun done = finish(settings, {}, with({.bad_batches = {20}}));
+  const std::vector<io::JournalTrial> trials = trials_of(settings);
+  const auto found = std::find_if(trials.begin(), trials.end(), [](const auto& trial) { return trial.step == 20; });
+  ASSERT_NE(found, trials.end());
+  EXPECT_EQ(found->verdict, "common");
+  EXPECT_TRUE(found->units.empty());
+  EXPECT_EQ(done.outcome.admissions, 0u);
+  // With a patrol of all units nothing needs to be run again.
+  settings.out = runs.file("patrolled");
+  settings.patrol = 1;
+  const FinishedRun patrolled = finish(settings, {}, with({.bad_batches = {20}}));
+  EXPECT_EQ(patrolled.outcome.trials, 0u);
+  EXPECT_GE(patrolled.outcome.dismissed, 1u);
+}
+
+TEST(TrainerTrial, WhatIsGoneInTheRerunIsNotNumeric) {
+  const SmallRuns runs;
+  const run::TrainSettings settings = trial_settings(runs, "gone");
+  const Trouble trouble{.steps = {15}, .site = Site::after_product, .transient = true};
+  const FinishedRun done = finish(settings, {}, with(trouble));
+  const std::vector<io::JournalTrial> trials = trials_of(settings);
+  ASSERT_EQ(trials.size(), 1u);
+  EXPECT_EQ(trials[0].verdict, "gone");
+  EXPECT_EQ(trials[0].step, 15);
+  EXPECT_GT(trials[0].distance.value_or(0), 0);
+  EXPECT_EQ(done.outcome.admissions, 0u);
+}
+
+TEST(TrainerTrial, FindsTheUnitThatMakesEverythingNonFinite) {
+  const SmallRuns runs;
+  for (const double patrol : {0.0, 1.0}) {
+    run::TrainSettings settings = trial_settings(runs, "nan" + std::to_string(patrol));
+    settings.patrol = patrol;
+    const Trouble trouble{.steps = {12, 13, 14}, .site = Site::after_product, .makes_nan = true};
+    const FinishedRun done = finish(settings, {}, with(trouble));
+    const std::vector<io::JournalTrial> trials = trials_of(settings);
+    const auto found = std::find_if(trials.begin(), trials.end(), [](const auto& trial) { return trial.step == 12; });
+    ASSERT_NE(found, trials.end());
+    EXPECT_EQ(found->verdict, "numeric");
+    EXPECT_EQ(found->units, std::vector<std::string>{"layers.0.gate"});
+    EXPECT_EQ(done.outcome.skipped_updates, 0);
+    for (const run::TrainLine& line : done.recorder.lines) EXPECT_TRUE(std::isfinite(line.loss)) << line.step;
+  }
+}
+
+TEST(TrainerTrial, ReadsTheSameAfterAResume) {
+  const SmallRuns runs;
+  const Trouble trouble{.steps = {8, 9, 14, 22, 23}, .site = Site::in_cast};
+  run::TrainSettings settings = trial_settings(runs, "whole");
+  settings.checkpoint_every = 10;
+  const FinishedRun whole = finish(settings, {}, with(trouble));
+  const std::string journal = testing::decisions_of(settings.out + "/journal.jsonl");
+  for (const std::int64_t stop : {8, 12, 22}) {
+    run::TrainSettings parts = settings;
+    parts.out = runs.file("stopped" + std::to_string(stop));
+    Recorder recorder;
+    recorder.stop_after = stop;
+    finish(parts, std::move(recorder), with(trouble));
+    parts.resume = true;
+    EXPECT_TRUE(same_weights(finish(parts, {}, with(trouble)).weights, whole.weights)) << stop;
+    EXPECT_EQ(testing::decisions_of(parts.out + "/journal.jsonl"), journal) << stop;
+    EXPECT_EQ(trials_of(parts).size(), trials_of(settings).size());
+  }
+}
+
+TEST(TrainerTrial, TheCapIsHard) {
+  const SmallRuns runs;
+  run::TrainSettings settings = trial_settings(runs, "cap");
+  settings.options.max_trials = 2;
+  settings.options.max_o = 0;  // nobody can be helped: every step is alarmed
+  const Trouble trouble{.steps = {10, 11, 12, 13, 14, 15, 16, 17}};
+  EXPECT_EQ(finish(settings, {}, with(trouble)).outcome.trials, 2u);
+}
+
+TEST(TrainerTrial, WithoutMemoryForItThePatrolDecides) {
+  const SmallRuns runs;
+  run::TrainSettings settings = trial_settings(runs, "memory");
+  const FinishedRun done =
+      finish(settings, {}, with({.steps = {12, 13}, .site = Site::after_product, .fails_again = true}));
+  EXPECT_EQ(done.outcome.trials, 0u);
+  EXPECT_EQ(done.outcome.admissions, 1u);
+  EXPECT_EQ(done.recorder.lines[12].recovered, 1) << "from the step after it";
+  ASSERT_EQ(done.recorder.notes.size(), 1u);
+  EXPECT_NE(done.recorder.notes[0].find("a trial failed"), std::string::npos);
+  EXPECT_TRUE(done.outcome.finished);
+}
+
+TEST(TrainerTrial, WatchingRunsNothingAgain) {
+  const SmallRuns runs;
+  run::TrainSettings settings = trial_settings(runs, "watch");
+  settings.controller = "watch";
+  const Trouble trouble{.steps = {12, 13}};
+  const FinishedRun watched = finish(settings, {}, with(trouble));
+  EXPECT_EQ(watched.outcome.trials, 0u);
+  settings.out = runs.file("none");
+  settings.controller = "none";
+  EXPECT_TRUE(same_weights(finish(settings, {}, with(trouble)).weights, watched.weights));
+}
+
+TEST(TrainerGuards, SkipClipAndReplay) {
+  const SmallRuns runs;
+  const Trouble trouble{.steps = {12, 13}};
+  run::TrainSettings settings = trial_settings(runs, "skip");
+  settings.options.selector = Selector::evidence;
+  settings.options.guard = Guard::skip;
+  const FinishedRun skipped = finish(settings, {}, with(trouble));
+  EXPECT_EQ(skipped.outcome.skipped_updates, 1);
+  EXPECT_FALSE(skipped.recorder.lines[11].applied);
+  settings.out = runs.file("replay");
+  settings.options.guard = Guard::replay;
+  const FinishedRun replayed = finish(settings, {}, with(trouble));
+  EXPECT_EQ(replayed.outcome.replays, 1u);
+  const std::vector<io::JournalTrial> lines = trials_of(settings);
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_EQ(lines[0].rerun, "replay");
+  // A replay is the step with the faulty unit high.
+  run::TrainSettings forced = trial_settings(runs, "forced");
+  forced.options.selector = Selector::evidence;
+  forced.set = {"layers.0.gate=high@12:12"};
+  EXPECT_TRUE(same_weights(weights_after(settings, 12, trouble), weights_after(forced, 12, {})));
+  settings.out = runs.file("clip");
+  settings.options.guard = Guard::clip;
+  settings.options.selector = Selector::norms;
+  const FinishedRun clipped = finish(settings, {}, with(trouble));
+  settings.out = runs.file("plain");
+  settings.options.guard = Guard::none;
+  const FinishedRun plain = finish(settings, {}, with(trouble));
+  EXPECT_EQ(clipped.outcome.skipped_updates, 0);
+  EXPECT_GT(plain.outcome.admissions, 0u);
+  EXPECT_FALSE(same_weights(clipped.weights, plain.weights));
+}
+
+TEST(TrainerControl, TheOracleHasTheFaultyUnitHighFromTheFirstStep) {
+  const SmallRuns runs;
+  run::TrainSettings settings = trial_settings(runs, "oracle");
+  settings.oracle = true;
+  const FinishedRun done = finish(settings, {}, with({.steps = {12, 13}}));
+  EXPECT_EQ(done.outcome.trials, 0u);
+  for (const run::TrainLine& line : done.recorder.lines) {
+    EXPECT_EQ(line.recovered, line.step == 12 || line.step == 13 ? 1 : 0);
+  }
+}
+
+TEST(TrainerControl, ItDisarmsWhereNothingHelps) {
+  const SmallRuns runs;
+  run::TrainSettings settings = trial_settings(runs, "disarm");
+  settings.steps = 40;
+  settings.patrol = 0;
+  settings.options.noise_factor = 2;
+  settings.options.max_trials = 100;
+  settings.disarm_after = 12;
+  std::set<std::int64_t> bad;
+  for (std::int64_t step = 16; step <= 40; step += 3) bad.insert(step);
+  finish(settings, {}, with({.bad_batches = bad}));
+  const io::Journal journal = io::read_journal(settings.out + "/journal.jsonl");
+  ASSERT_FALSE(journal.modes.empty());
+  EXPECT_EQ(journal.modes.back().mode, io::JournalModeKind::watch);
+  EXPECT_NE(journal.modes.back().why.find("helped"), std::string::npos);
+}
+
+TEST(TrainerHarm, IsTheDistanceFromTheCleanGradientAndLeavesNoTrace) {
+  const SmallRuns runs;
+  run::TrainSettings settings = trial_settings(runs, "harm");
+  settings.controller = "watch";
+  settings.harm = true;
+  const Trouble trouble{.steps = {12, 13}};
+  const FinishedRun measured = finish(settings, {}, with(trouble));
+  const std::vector<run::HarmLine> harm = run::read_harm(settings.out + "/harm.jsonl");
+  ASSERT_EQ(harm.size(), 2u);
+  EXPECT_EQ(harm[0].step, 12);
+  EXPECT_EQ(harm[0].layer, "layers.0.gate");
+  EXPECT_GT(harm[0].distance, 0.05);
+  settings.out = runs.file("plain");
+  settings.harm = false;
+  EXPECT_TRUE(same_weights(finish(settings, {}, with(trouble)).weights, measured.weights));
+}
+
+}  // namespace
+}  // namespace gnmr::train
