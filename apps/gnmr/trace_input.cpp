@@ -157,7 +157,9 @@ EvidenceBeside::EvidenceBeside(const std::string& path, const std::vector<Unit>&
   std::unordered_map<std::string, std::size_t> index_of;
   for (std::size_t unit = 0; unit < units.size(); ++unit) index_of[units[unit].name] = unit;
   for (const std::string& name : reader_->units()) {
-    const auto found = index_of.find(name);
+    // `layers.0.q/forward`: one place of a unit, as `gnmr train --errors` writes it.
+    auto found = index_of.find(name);
+    if (found == index_of.end()) found = index_of.find(name.substr(0, name.rfind('/')));
     if (found == index_of.end()) throw Error(path + ": unit `" + name + "` is not in the trace");
     units_.push_back(found->second);
   }
@@ -171,8 +173,12 @@ std::span<const double> EvidenceBeside::at(std::int64_t step) {
   if (!more_ || row_.step != step) return errors_;
   for (std::size_t column = 0; column < units_.size(); ++column) {
     if (row_.sampled[column] == 0) continue;
-    errors_[units_[column]] = row_.norms[column];
-    measured_ += std::isnan(row_.norms[column]) ? 0U : 1U;
+    const double error = row_.norms[column];
+    if (std::isnan(error)) continue;
+    // Of several places of a unit the worst counts.
+    double& worst = errors_[units_[column]];
+    measured_ += std::isnan(worst) ? 1U : 0U;
+    worst = std::isnan(worst) ? error : std::max(worst, error);
   }
   more_ = reader_->next(row_);
   return errors_;

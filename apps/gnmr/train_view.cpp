@@ -91,7 +91,7 @@ void TrainView::draw(const run::TrainLine& line, double seconds) {
   const std::int64_t steps = start_.info.settings.steps;
   const double speed = seconds > 0 ? static_cast<double>(tokens_) / seconds : 0;
   const double left = seconds / static_cast<double>(steps_seen_) * static_cast<double>(steps - line.step);
-  const std::string skipped = line.applied ? "" : ", update skipped: not finite";
+  const std::string skipped = line.applied ? "" : ", no update";
   const std::string facts =
       fmt::format("step {}/{}  loss {:.4f}  {:.0f} tokens/s  {} in recovery  {} left{}", line.step, steps, recent_loss_,
                   speed, line.recovered, duration_text(left), skipped);
@@ -119,7 +119,7 @@ void TrainView::noted(const std::string& text) { print("note: " + text); }
 void TrainView::finished(const run::TrainOutcome& outcome) {
   const double seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
   if (outcome.skipped_updates > 0) {
-    print(fmt::format("{} updates were not finite and not applied", outcome.skipped_updates));
+    print(fmt::format("{} updates were not applied: not finite, or held", outcome.skipped_updates));
   }
   if (outcome.dropped_lines > 0) print(fmt::format("{} lines could not be written", outcome.dropped_lines));
   if (outcome.unit_steps > 0 && start_.info.controller != "none") {

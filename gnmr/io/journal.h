@@ -75,6 +75,7 @@ struct JournalTrial {
   std::vector<double> norms = {};        // of the whole gradient, in the order of `losses`
   std::optional<std::int64_t> rank = {};  // for the verdict `gone`: on which the fault seems to have been
   std::optional<bool> applied = {};       // whether the rerun's gradient made an update
+  std::string why = {};                   // what raised the alarm, in words
 };
 
 /// Whether decisions are carried out.

@@ -98,6 +98,7 @@ void append_line(std::string& out, const JournalTrial& record) {
   append_field(out, R"(,"seconds":)", record.seconds);
   if (record.rank) append_field(out, R"(,"rank":)", *record.rank);
   if (record.applied) out += *record.applied ? R"(,"applied":true)" : R"(,"applied":false)";
+  if (!record.why.empty()) append_text_field(out, R"(,"why":)", record.why);
   out += "}\n";
 }
 

@@ -164,6 +164,7 @@ JournalRecord parse_trial(const Json& object) {
   if (object.contains("norms")) trial.norms = numbers_of(object, "norms");
   if (object.contains("rank")) trial.rank = signed_of(object, "rank");
   if (object.contains("applied")) trial.applied = flag_of(object, "applied");
+  trial.why = text_or_empty(object, "why");
   return trial;
 }
 

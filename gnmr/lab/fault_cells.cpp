@@ -34,10 +34,11 @@ constexpr std::array<std::string_view, 5> kLeftOut{"out", "label", "resume", "ch
 constexpr std::array<std::string_view, 5> kOfCell{"seed", "fault_seed", "random_units", "always_high", "threads"};
 
 // What all arms under one fault share.
-constexpr std::array<std::string_view, 20> kConditions{
-    "model",        "init",         "outliers",   "data",        "held_out",    "steps",         "batch",
-    "sequence",     "accumulate",   "lr",         "min_lr",      "warmup",      "beta1",         "beta2",
-    "weight_decay", "eval_batches", "fault_from", "fault_every", "fault_steps", "fault_strength"};
+constexpr std::array<std::string_view, 23> kConditions{
+    "model",       "init",           "outliers",     "data",         "held_out",   "steps",
+    "batch",       "sequence",       "accumulate",   "lr",           "min_lr",     "warmup",
+    "beta1",       "beta2",          "weight_decay", "eval_batches", "fault_from", "fault_every",
+    "fault_steps", "fault_strength", "clip",         "granularity",  "device"};
 
 template <class Names>
 bool is_among(std::string_view name, const Names& names) {

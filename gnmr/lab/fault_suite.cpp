@@ -38,23 +38,25 @@ std::vector<Arm> references() {
 }
 
 std::vector<Arm> selectors() {
-  return {{"paper", "paper", "GNMR with the preset `paper`: norms alone, fixed thresholds", {"preset=paper"}},
-          {"norms", "norms", "Norms say which units recover", {"selector=norms"}},
-          {"evidence",
-           "casts' evidence",
-           "What casts did to operands says it, in the same step (as TransformerEngine's AutoswitchGemm is proposed)",
-           {"selector=evidence", "evidence_from=casts"}},
-          {"patrol",
-           "patrol",
-           "The patrol's errors say it, without alarm or trial",
-           {"selector=evidence", "evidence_from=patrol"}},
-          {"trial", "trial", "An alarm, a trial, the units whose low paths are off", {"selector=trial"}},
-          {"random",
-           "random units",
-           "As many units in recovery as `trial` had with the same seed, chosen at random",
-           {"selector=norms"},
-           ArmRule::random_units,
-           "trial"}};
+  return {
+      {"paper", "paper", "GNMR with the preset `paper`: norms alone, fixed thresholds", {"preset=paper"}},
+      {"norms", "norms", "Norms say which units recover", {"selector=norms"}},
+      {"evidence",
+       "casts' evidence",
+       "What casts did to operands says it, and the step is run again with these units high (as TransformerEngine's "
+       "AutoswitchGemm is proposed to)",
+       {"selector=evidence", "evidence_from=casts", "guard=replay"}},
+      {"patrol",
+       "patrol",
+       "The patrol's errors say it, without alarm or trial",
+       {"selector=evidence", "evidence_from=patrol"}},
+      {"trial", "trial", "An alarm, a trial, the units whose low paths are off", {"selector=trial"}},
+      {"random",
+       "random units",
+       "As many units in recovery as `trial` had with the same seed, chosen at random",
+       {"selector=norms"},
+       ArmRule::random_units,
+       "trial"}};
 }
 
 std::vector<Arm> rivals() {
@@ -90,20 +92,22 @@ std::vector<Arm> guards() {
   return arms;
 }
 
-/// `trial` with one thing changed.
+/// `trial` with one thing changed. What norms say matters where the patrol does not answer them: those have none.
 std::vector<Arm> ablations() {
   std::vector<Arm> arms;
   const auto add = [&](const char* name, const char* about, std::vector<std::string> texts) {
     texts.insert(texts.begin(), "selector=trial");
     arms.push_back({name, name, about, std::move(texts)});
   };
-  add("gnmr-only", "`trial`; norms alarm by GNMR alone, not by rise or fall", {kNeverByRise, kNeverByFall});
-  add("delta-only", "`trial`; norms alarm by Delta-GNMR alone", {kNeverByLevel, kNeverByFall});
-  add("fall-only", "`trial`; norms alarm by Fall-GNMR alone", {kNeverByLevel, kNeverByRise});
-  add("trial-no-fall", "`trial`; norms do not alarm by Fall-GNMR", {kNeverByFall});
   add("trial-no-patrol", "`trial`; nothing is measured beside a step", {"patrol=0"});
-  add("fixed", "`trial`; thresholds of norms that do not follow their noise", {"noise_factor=0"});
-  add("no-cap", "`trial`; plain history of norms", {"mean_cap=0"});
+  add("gnmr-only", "no patrol; norms alarm by GNMR alone, not by rise or fall",
+      {"patrol=0", kNeverByRise, kNeverByFall});
+  add("delta-only", "no patrol; norms alarm by Delta-GNMR alone", {"patrol=0", kNeverByLevel, kNeverByFall});
+  add("fall-only", "no patrol; norms alarm by Fall-GNMR alone", {"patrol=0", kNeverByLevel, kNeverByRise});
+  add("trial-no-fall", "no patrol; norms do not alarm by Fall-GNMR", {"patrol=0", kNeverByFall});
+  add("fixed", "no patrol; thresholds of norms that do not follow their noise", {"patrol=0", "noise_factor=0"});
+  add("no-cap", "no patrol; plain history of norms", {"patrol=0", "mean_cap=0"});
+  add("no-trial-cap", "`trial`; as many reruns as are asked for", {"max_trials=100"});
   add("no-lock", "`trial`; a recovery lasts one step", {"lock_steps=1", "max_lock_steps=0"});
   add("no-budget", "`trial`; as many units in recovery as ask for it", {"max_o=1000000", "max_cost=1", "group_max=0"});
   return arms;

@@ -73,6 +73,7 @@ std::string rerun_text(const io::JournalTrial& trial) {
   if (trial.norms.size() >= 2) {
     add(fmt::format("their norms {} and {}", number_text(trial.norms[0], 3), number_text(trial.norms[1], 3)));
   }
+  if (!trial.why.empty()) add("alarm by " + trial.why);
   add(duration_text(trial.seconds));
   if (trial.applied) add(*trial.applied ? "the rerun's gradient made the update" : "there was no update");
   add(std::string(to_string(outcome_of(trial))));

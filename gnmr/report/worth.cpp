@@ -82,7 +82,7 @@ std::string worth_text(const RerunWorth& worth) {
   if (worth.reruns == 0) return "No step was run again, so what recovery was worth was not measured.";
   std::string outcomes;
   add_if_any(outcomes, worth.helpful, "helpful (the gradient changed by a tenth or more)");
-  add_if_any(outcomes, worth.slight, "slight (it changed by less)");
+  add_if_any(outcomes, worth.slight, "slight (its norms changed by less)");
   add_if_any(outcomes, worth.unmeasured, "of unknown worth");
   add_if_any(outcomes, worth.wasted, "wasted (the cause was common)");
   add_if_any(outcomes, worth.gone, "in which it was gone");

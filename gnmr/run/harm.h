@@ -7,6 +7,7 @@
 // Non-goals: anything that a detector reads.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -30,7 +31,11 @@ class HarmWriter {
  public:
   HarmWriter(const std::string& path, io::ExistingFile existing);
   void write(const HarmLine& line);
+  bool flush(std::chrono::milliseconds longest = std::chrono::seconds(2)) { return sink_->flush(longest); }
   bool close();
+
+  /// Lines that were lost so far.
+  std::uint64_t dropped() const { return sink_->dropped(); }
 
  private:
   std::unique_ptr<io::RecordSink> sink_;

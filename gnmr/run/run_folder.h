@@ -28,8 +28,12 @@ class RunFolder {
   std::string faults() const { return path_ + "/faults.csv"; }
   std::string fault_list() const { return path_ + "/faults.jsonl"; }
   std::string harm() const { return path_ + "/harm.jsonl"; }
-  std::string errors() const { return path_ + "/errors.csv"; }
-  std::string errors_from(std::int64_t step) const { return path_ + "/errors-from-" + std::to_string(step) + ".csv"; }
+
+  /// `norms.csv` or `errors.csv`; a trace has one header, so a run that goes on with a step begins another file.
+  std::string trace(const std::string& name, std::int64_t first_step) const {
+    return path_ + "/" + name + (first_step > 1 ? "-from-" + std::to_string(first_step) : "") + ".csv";
+  }
+
   std::string control() const { return path_ + "/control"; }
   std::string checkpoints() const { return path_ + "/checkpoints"; }
   std::string lock() const { return path_ + "/.lock"; }

@@ -12,6 +12,7 @@ namespace gnmr::run {
 namespace {
 
 constexpr const char* kInFlightSection = "decisions_in_flight";
+constexpr const char* kAuditSection = "audit";
 constexpr std::size_t kFewestAudited = 3;  // occasions that say something
 
 std::vector<UnitIndex> in_recovery(const Controller& controller) {
@@ -98,8 +99,30 @@ const Hearing& Supervisor::hear(const Observation& observation, std::span<const 
     hearing_.action = Action::proceed;
     hearing_.clip = {};
   }
+  const bool reruns = hearing_.action == Action::trial || hearing_.action == Action::replay;
+  alarm_text_ = reruns && journal_ ? alarm_text(hearing_) : std::string();
   if (signals_ && observation.step % signals_every_ == 0) signals_->write(observation.step, controller());
   return hearing_;
+}
+
+/// What raised the alarm: the patrol's units, and how many are at risk by their norms, the worst one named.
+std::string Supervisor::alarm_text(const Hearing& hearing) const {
+  constexpr std::size_t kMostNames = 3;
+  std::string text;
+  for (std::size_t index = 0; index < std::min(kMostNames, hearing.standing_out.size()); ++index) {
+    text += (index == 0 ? "patrol: " : ", ") + controller().units()[hearing.standing_out[index]].name;
+  }
+  if (hearing.standing_out.size() > kMostNames) {
+    text += " and " + std::to_string(hearing.standing_out.size() - kMostNames) + " more";
+  }
+  const std::span<const UnitIndex> risks = judge_.alarm().risks;
+  if (risks.empty()) return text;
+  const auto severity = [&](UnitIndex unit) { return controller().signals(unit).severity; };
+  const UnitIndex worst = *std::max_element(risks.begin(), risks.end(),
+                                            [&](UnitIndex a, UnitIndex b) { return severity(a) < severity(b); });
+  text += (text.empty() ? "" : "; ") + std::string("norms: ") + std::to_string(risks.size()) +
+          " at risk, most of all " + controller().units()[worst].name;
+  return text;
 }
 
 /// The end of a step: the decision waits for its step, the journal has its lines.
@@ -119,7 +142,7 @@ const Ruling& Supervisor::decide(const io::StepContext& context) {
   }
   std::optional<bool> helped;
   const Decision& decision = ruling_.decision;
-  if (judge_.selector() != Selector::trial && !decision.released.empty()) helped = decision.futile.empty();
+  if (judge_.selector() == Selector::norms && !decision.released.empty()) helped = decision.futile.empty();
   audit(ruling_, helped);
   return ruling_;
 }
@@ -132,7 +155,7 @@ const Ruling& Supervisor::conclude(const Observation& rerun, std::span<const dou
   close_step(ruling, context);
   // What is not a number is as far away as can be.
   const bool far = !(rerun_context.distance < io::kHelpfulDistance);
-  audit(ruling, ruling.verdict != Verdict::common && far);
+  audit(ruling, ruling.verdict == Verdict::numeric || (ruling.verdict == Verdict::gone && far));
   return ruling;
 }
 
@@ -152,7 +175,8 @@ void Supervisor::write_rerun(const RerunContext& context, const Ruling& ruling, 
   line.distance = context.distance;
   line.seconds = context.seconds;
   line.applied = context.applied;
-  line.rank = context.rank;
+  if (ruling.verdict == Verdict::gone) line.rank = context.rank;
+  line.why = alarm_text_;
   journal_->trial(line);
 }
 
@@ -181,6 +205,7 @@ const Decision& Supervisor::observe(const Observation& observation, const io::St
 
 void Supervisor::set_mode(io::JournalModeKind mode, const std::string& why) {
   if (mode == mode_) return;
+  audited_.clear();
   mode_ = mode;
   if (journal_) journal_->mode({mode, why});
 }
@@ -196,7 +221,9 @@ std::string Supervisor::save() const {
     for (const UnitIndex unit : set) names.push_back(controller().units()[unit].name);
     sets.push_back(std::move(names));
   }
-  return io::encode_state(judge_.save(), {{kInFlightSection, sets.dump()}});
+  io::ExtraSections sections{{kInFlightSection, sets.dump()}};
+  if (!audited_.empty()) sections.emplace(kAuditSection, nlohmann::json(audited_).dump());
+  return io::encode_state(judge_.save(), sections);
 }
 
 RestoreReport Supervisor::restore(const std::string& state_bytes) {
@@ -213,7 +240,20 @@ RestoreReport Supervisor::restore(const std::string& state_bytes) {
       }
     }
   }
+  const auto audit = loaded.extra_sections.find(kAuditSection);
+  std::deque<std::pair<std::int64_t, bool>> audited;
+  if (audit != loaded.extra_sections.end()) {
+    const auto entries = nlohmann::json::parse(audit->second, nullptr, /*allow_exceptions=*/false);
+    if (!entries.is_array()) throw Error("controller state: the section " + std::string(kAuditSection) + " is damaged");
+    for (const auto& entry : entries) {
+      if (!entry.is_array() || entry.size() != 2 || !entry[0].is_number_integer() || !entry[1].is_boolean()) {
+        throw Error("controller state: the section " + std::string(kAuditSection) + " is damaged");
+      }
+      audited.emplace_back(entry[0].get<std::int64_t>(), entry[1].get<bool>());
+    }
+  }
   const RestoreReport report = judge_.restore(loaded.state);
+  audited_ = std::move(audited);
   in_flight_ = std::move(in_flight);
   const auto lag = static_cast<std::size_t>(controller().options().lag);
   while (in_flight_.size() > lag + 1) in_flight_.pop_front();

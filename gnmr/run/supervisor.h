@@ -132,6 +132,7 @@ class Supervisor {
   void collect_recovered(std::int64_t step);
   void tell_first_steps(std::int64_t step);
   bool is_in_force(std::int64_t step) const;
+  std::string alarm_text(const Hearing& hearing) const;
   void write_rerun(const RerunContext& context, const Ruling& ruling, const char* kind);
   void close_step(const Ruling& ruling, const io::StepContext& context);
   void audit(const Ruling& ruling, std::optional<bool> helped);
@@ -147,6 +148,7 @@ class Supervisor {
   std::vector<UnitIndex> free_units_;  // that are not forced
   Hearing hearing_;
   Ruling ruling_;
+  std::string alarm_text_;                             // of a step that is to be run again
   std::deque<std::pair<std::int64_t, bool>> audited_;  // steps in which it acted, and whether that helped
   std::vector<UnitIndex> high_;                        // reused
   std::vector<UnitIndex> recovered_;                   // reused

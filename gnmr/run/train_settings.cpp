@@ -18,27 +18,10 @@ namespace {
 constexpr std::string_view kOptionsKey = "options";
 
 // A setting that is added is not here, and so must be equal: the safe side.
-constexpr std::array<std::string_view, 20> kFreeOnResume{
-    "init",
-    "data",
-    "recompute",
-    "evidence",
-    "errors",
-    "patrol",
-    "evidence_from",
-    "disarm_after",
-    "controller",
-    "watch_steps",
-    "set",
-    "random_units",
-    "out",
-    "label",
-    "eval_every",
-    "eval_batches",
-    "signals_every",
-    "resume",
-    "checkpoint_every",
-    "keep_checkpoints",
+constexpr std::array<std::string_view, 21> kFreeOnResume{
+    "init",          "data",         "recompute",    "evidence",      "norms",  "errors",           "patrol",
+    "evidence_from", "disarm_after", "controller",   "watch_steps",   "set",    "random_units",     "out",
+    "label",         "eval_every",   "eval_batches", "signals_every", "resume", "checkpoint_every", "keep_checkpoints",
 };
 
 // Only to read through pointers that are made for writing too.
@@ -160,10 +143,15 @@ std::vector<std::string> changed_on_resume(const TrainSettings& before, const Tr
   return changed;
 }
 
+std::string controller_name(const TrainSettings& settings) {
+  if (!settings.random_units.empty()) return "random";
+  if (settings.oracle) return "oracle";
+  return settings.rival.empty() ? settings.controller : settings.rival.substr(0, settings.rival.find(':'));
+}
+
 std::string default_run_folder(const TrainSettings& settings) {
-  const std::string control = settings.random_units.empty() ? settings.controller : "random";
-  return fmt::format("runs/{}-{}-{}-seed{}", short_name(settings.model), short_name(settings.recipe), control,
-                     settings.seed);
+  return fmt::format("runs/{}-{}-{}-seed{}", short_name(settings.model), short_name(settings.recipe),
+                     controller_name(settings), settings.seed);
 }
 
 std::string setting_text(const SettingSpec& spec, const TrainSettings& settings) {

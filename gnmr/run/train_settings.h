@@ -70,7 +70,8 @@ using Texts = std::vector<std::string>;
     " multiply-adds pays for; 0: no patrol")                                                                        \
   X(std::string, evidence_from, "patrol", "Control", "patrol|casts",                                                \
     "What the selectors evidence and evidence-alarm go by: the patrol's errors, or what casts did to operands")     \
-  X(bool, errors, false, "Control", "", "Write every error that a patrol or trial measured to errors.csv")          \
+  X(bool, norms, false, "Control", "", "Write every unit's gradient norm to norms.csv, for `gnmr tune` and replay") \
+  X(bool, errors, false, "Control", "", "Write every error that a patrol measured to errors.csv, for `gnmr tune`")  \
   X(std::int64_t, disarm_after, 0, "Control", "N",                                                                  \
     "Only watch from then on where nothing that was done over N steps helped; 0: never")                            \
   X(Texts, faults, {}, "Faults", "KIND...",                                                                         \
@@ -134,11 +135,14 @@ TrainSettings read_settings(std::string_view json_text);
 ///
 /// What shapes data, weights and arithmetic must be equal, so that the run goes on bit for bit. These may change: where
 /// and how often something is written (`out`, `label`, `resume`, `eval_every`, `eval_batches`, `checkpoint_every`,
-/// `keep_checkpoints`, `signals_every`, `evidence`, `errors`), what is there already (`init`; `data`, whose content is
-/// compared by its fingerprint, not by its paths), memory against time (`recompute`), and control (`controller`, its
-/// options, `watch_steps`, `set`, `random_units`, `patrol`, `evidence_from`, `disarm_after`), with which the run is
-/// from then on another one.
+/// `keep_checkpoints`, `signals_every`, `evidence`, `norms`, `errors`), what is there already (`init`; `data`, whose
+/// content is compared by its fingerprint, not by its paths), memory against time (`recompute`), and control
+/// (`controller`, its options, `watch_steps`, `set`, `random_units`, `patrol`, `evidence_from`, `disarm_after`), with
+/// which the run is from then on another one.
 std::vector<std::string> changed_on_resume(const TrainSettings& before, const TrainSettings& now);
+
+/// Who decides, in a word: the controller, or what stands in its place.
+std::string controller_name(const TrainSettings& settings);
 
 /// The folder of a run whose `out` is empty: `runs/nano-fp8-delayed-gnmr-seed0`.
 std::string default_run_folder(const TrainSettings& settings);

@@ -107,6 +107,25 @@ void check_control(const TrainSettings& settings) {
   }
 }
 
+/// What makes no sense together.
+void check_combinations(const TrainSettings& settings) {
+  const bool by_evidence =
+      settings.options.selector == Selector::evidence || settings.options.selector == Selector::evidence_after_alarm;
+  if (by_evidence && settings.evidence_from == "patrol" && settings.patrol == 0 && settings.controller == "gnmr") {
+    fail("patrol", "above 0, since the selector goes by the patrol's errors", "0");
+  }
+  if (settings.options.guard == Guard::clip && settings.granularity == "product") {
+    fail("guard", "none, skip or replay where units are products, which have no parameters of their own", "clip");
+  }
+  if (!settings.rival.empty() && (settings.controller == "gnmr" || settings.oracle || !settings.random_units.empty())) {
+    fail("rival", "`controller` watch or none beside it, without oracle and random_units",
+         io::in_quotes(settings.rival));
+  }
+  if ((settings.oracle || settings.harm) && settings.granularity != "layer") {
+    fail("granularity", "layer with `oracle` and `harm`: faults are of layers", io::in_quotes(settings.granularity));
+  }
+}
+
 void check_faults_and_output(const TrainSettings& settings) {
   for (const std::string& fault : settings.faults) {
     if (!parse_fault(fault)) fail("faults", expected_fault(), io::in_quotes(fault));
@@ -133,6 +152,7 @@ void validate(const TrainSettings& settings) {
   if (settings.recipe.empty()) fail("recipe", "a name or a file", "an empty text");
   check_control(settings);
   check_faults_and_output(settings);
+  check_combinations(settings);
   gnmr::validate(settings.options);
 }
 

@@ -46,13 +46,17 @@ void add_error(const at::Tensor& low, const at::Tensor& high, ErrorSums& sums) {
 void add_projected_error(const at::Tensor& low, const at::Tensor& signs, const at::Tensor& projected, ErrorSums& sums) {
   const double high = squared_norm(projected);
   if (!std::isfinite(high)) return;
-  // A result that is nearly of rank one has a projection of any length: the size of the low one is known better.
   const double size = static_cast<double>(signs.size(1)) * squared_norm(low);
   if (!std::isfinite(size)) {
     add(size, high, sums);
     return;
   }
-  add(squared_norm(at::mm(low, signs) - projected), size, sums);
+  const at::Tensor low_projected = at::mm(low, signs);
+  const double shrunk = squared_norm(low_projected);
+  // A result that is nearly of rank one has a projection of any length, but so has the other one: the size of the low
+  // result is known, and how much longer the high one is shows in the projections.
+  const double reference = shrunk > 0 ? size * (high / shrunk) : high;
+  add(squared_norm(low_projected - projected), reference, sums);
 }
 
 at::Tensor random_signs(std::int64_t rows, std::int64_t columns, std::uint64_t seed, const at::Tensor& like) {

@@ -37,6 +37,7 @@ inline constexpr std::int64_t kProbeRows = 256;
 void add_error(const at::Tensor& low, const at::Tensor& high, ErrorSums& sums);
 
 /// Adds the difference of a low result [m, n] from a high one of which only `projected` = high x signs [m, k] is there.
+/// Its square is k times too large, and so is the reference: k |low|^2 |high x signs|^2 / |low x signs|^2.
 void add_projected_error(const at::Tensor& low, const at::Tensor& signs, const at::Tensor& projected, ErrorSums& sums);
 
 /// A matrix of 1 and -1 by chance; a pure function of shape and seed, of the type and on the device of `like`.

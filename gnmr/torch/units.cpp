@@ -332,11 +332,16 @@ EvaluationPaths::~EvaluationPaths() {
 }
 
 UnobservedPaths::UnobservedPaths(RecoverableUnits& units) : units_(units) {
-  for (const RecoverableUnits::Layer& layer : units_.layers_) layer.module->paths().observing = false;
+  for (const RecoverableUnits::Layer& layer : units_.layers_) {
+    observed_.push_back(layer.module->paths().observing);
+    layer.module->paths().observing = false;
+  }
 }
 
 UnobservedPaths::~UnobservedPaths() {
-  for (const RecoverableUnits::Layer& layer : units_.layers_) layer.module->paths().observing = true;
+  for (std::size_t index = 0; index < observed_.size(); ++index) {
+    units_.layers_[index].module->paths().observing = observed_[index];
+  }
 }
 
 }  // namespace gnmr::nn

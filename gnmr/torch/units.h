@@ -232,6 +232,7 @@ class UnobservedPaths {
 
  private:
   RecoverableUnits& units_;
+  std::vector<bool> observed_;  // before, one a layer
 };
 
 }  // namespace gnmr::nn

@@ -129,7 +129,9 @@ std::vector<double> RecoverableUnits::parameter_coefficients(std::span<const dou
         coefficients[index] = std::min(coefficients[index], unit_coefficients[unit]);
       }
     }
-    for (const std::size_t index : sources_[unit].other_parameters) coefficients[index] = unit_coefficients[unit];
+    for (const std::size_t index : sources_[unit].other_parameters) {
+      coefficients[index] = std::min(coefficients[index], unit_coefficients[unit]);
+    }
   }
   return coefficients;
 }
@@ -142,8 +144,10 @@ std::int64_t RecoverableUnits::trial_bytes(std::int64_t tokens) const {
     const std::int64_t out = layer.module->out_features();
     const std::int64_t element = layer.module->weight.element_size();
     if (save_in_8_bits_) inputs += tokens * in * (element - 1);
-    // Both operands cast, the result and its difference.
-    largest = std::max(largest, element * (tokens * in + in * out + 2 * tokens * std::max(in, out)));
+    // Both operands cast, the result and its difference, of the product that needs most.
+    const std::int64_t by_tokens = tokens * std::max(in, out) + in * out + 2 * tokens * std::max(in, out);
+    const std::int64_t by_weights = tokens * (in + out) + 2 * in * out;
+    largest = std::max(largest, element * std::max(by_tokens, by_weights));
   }
   return inputs + largest;
 }

@@ -92,7 +92,12 @@ run::TrainOutcome Trainer::run() {
   bool stopped = false;
   for (std::int64_t step = next_step_; step <= settings_.steps && !stopped; ++step) {
     follow_mode();
+    const io::JournalModeKind mode = supervisor_->mode();
     const StepResult result = train_step(step);
+    if (supervisor_->mode() != mode) {
+      observer_.noted("controller: " + std::string(io::to_string(supervisor_->mode())) +
+                      " from now on: nothing that it did over --disarm-after steps helped");
+    }
     const run::TrainLine line{.step = step,
                               .loss = result.loss,
                               .lr = learning_rate(schedule_, step),
@@ -117,7 +122,10 @@ run::TrainOutcome Trainer::run() {
     evidence_->close();
     outcome_.dropped_lines += evidence_->dropped();
   }
-  if (harm_) harm_->close();
+  if (harm_) {
+    harm_->close();
+    outcome_.dropped_lines += harm_->dropped();
+  }
   if (metrics_) {
     metrics_->close();
     outcome_.dropped_lines += metrics_->dropped();

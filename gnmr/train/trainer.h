@@ -27,10 +27,10 @@
 #include "gnmr/torch/units.h"
 #include "gnmr/train/checkpoint.h"
 #include "gnmr/train/data.h"
-#include "gnmr/train/error_file.h"
 #include "gnmr/train/laboratory.h"
 #include "gnmr/train/optimizer.h"
 #include "gnmr/train/schedule.h"
+#include "gnmr/train/trace_file.h"
 
 namespace gnmr::train {
 
@@ -82,7 +82,7 @@ class Trainer {
   void make_units();
   void make_experiment(const MakeLaboratory& make_laboratory);
   std::vector<UnitIndex> oracle_units(std::int64_t step) const;
-  void open_error_file();
+  void open_traces();
   void resume();
   std::map<std::string, std::string> arithmetic() const;
   void announce();
@@ -131,7 +131,8 @@ class Trainer {
   std::optional<run::ControlFile> control_;
   std::optional<run::EvidenceWriter> evidence_;
   std::optional<run::HarmWriter> harm_;
-  std::optional<ErrorFile> errors_;
+  std::optional<TraceFile> errors_;
+  std::optional<TraceFile> norms_;
   std::unique_ptr<Laboratory> laboratory_;  // null: there is none
   std::vector<std::string> layer_names_;
   std::string controller_state_;                                 // of the checkpoint that the run goes on from

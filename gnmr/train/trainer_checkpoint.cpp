@@ -97,6 +97,9 @@ void Trainer::save_checkpoint(std::int64_t step) {
   supervisor_->flush(kLongestWait);
   metrics_->flush(kLongestWait);
   if (evidence_) evidence_->flush(kLongestWait);
+  if (harm_) harm_->flush(kLongestWait);
+  if (errors_) errors_->flush();
+  if (norms_) norms_->flush();
   std::map<std::string, std::string> extra = arithmetic();
   extra[kSkippedKey] = std::to_string(outcome_.skipped_updates);
   if (laboratory_ != nullptr) extra[kLaboratoryKey] = laboratory_->save();

@@ -75,7 +75,10 @@ std::vector<double> Trainer::measured_errors(std::int64_t step, const PassResult
 }
 
 void Trainer::tell_errors(std::int64_t step, std::span<const double> errors) {
-  if (errors_) errors_->write(step, errors);
+  if (!errors_) return;
+  std::vector<std::uint8_t> measured;
+  for (const double error : errors) measured.push_back(std::isnan(error) ? 0 : 1);
+  errors_->write(step, errors, measured);
 }
 
 std::string Trainer::control_text() const {

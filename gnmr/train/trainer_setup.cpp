@@ -54,13 +54,6 @@ void check_rules(const std::vector<run::SwitchRule>& rules, const std::vector<Un
   }
 }
 
-/// Who decides, in a word.
-std::string controller_name(const run::TrainSettings& settings) {
-  if (!settings.random_units.empty()) return "random";
-  if (settings.oracle) return "oracle";
-  return settings.rival.empty() ? settings.controller : settings.rival;
-}
-
 std::string words(const std::vector<std::string>& texts) {
   std::string joined;
   for (const std::string& text : texts) joined += (joined.empty() ? "" : "+") + text;
@@ -137,6 +130,9 @@ void Trainer::make_units() {
 void Trainer::make_experiment(const MakeLaboratory& make_laboratory) {
   if (make_laboratory) laboratory_ = make_laboratory(settings_, layer_names_);
   const bool wanted = !settings_.faults.empty() || !settings_.rival.empty() || settings_.oracle || settings_.harm;
+  if (settings_.evidence_from == "casts" && settings_.controller == "gnmr" && collective_.size() > 1) {
+    throw Error("--evidence-from casts: what casts did is not summed over processes; use --evidence-from patrol");
+  }
   if (laboratory_ == nullptr && wanted) throw Error("faults, rivals and oracles need an engine with a laboratory");
   if (laboratory_ != nullptr) units_->set_hook(laboratory_->hook());
 }
@@ -206,22 +202,24 @@ void Trainer::open_files() {
   control_.emplace(folder_.control());
   metrics_.emplace(run::MetricsSettings{.path = folder_.metrics(), .existing = existing, .resume_step = next_step_});
   if (settings_.evidence) evidence_.emplace(folder_.evidence(), existing);
-  if (settings_.errors && uses_errors()) open_error_file();
+  open_traces();
   if (laboratory_ == nullptr || laboratory_->fault_count() == 0) return;
   io::replace_file(folder_.faults(), laboratory_->truth_text());
   io::replace_file(folder_.fault_list(), laboratory_->fault_list_text());
   if (settings_.harm) harm_.emplace(folder_.harm(), existing);
 }
 
-void Trainer::open_error_file() {
-  std::vector<std::string> columns;
+void Trainer::open_traces() {
+  std::vector<std::string> units;
+  std::vector<std::string> places;
   for (const Unit& unit : units_->units()) {
+    units.push_back(unit.name);
     for (std::size_t product = 0; product < nn::kProductCount; ++product) {
-      columns.push_back(unit.name + "/" + std::string(to_string(static_cast<nn::Product>(product))));
+      places.push_back(unit.name + "/" + std::string(to_string(static_cast<nn::Product>(product))));
     }
   }
-  // A trace has one header: a run that goes on begins another file.
-  errors_.emplace(next_step_ == 1 ? folder_.errors() : folder_.errors_from(next_step_), columns);
+  if (settings_.norms && settings_.controller != "none") norms_.emplace(folder_.trace("norms", next_step_), units);
+  if (settings_.errors && uses_errors()) errors_.emplace(folder_.trace("errors", next_step_), places);
 }
 
 void Trainer::describe() {
@@ -230,7 +228,7 @@ void Trainer::describe() {
            .model = settings_.model,
            .parameters = models::parameter_count(model_->config()),
            .recipe = recipe_ != nullptr ? recipe_->name : "none",
-           .controller = controller_name(settings_),
+           .controller = run::controller_name(settings_),
            .preset = {},
            .batch_tokens = settings_.batch * settings_.sequence * settings_.accumulate * collective_.size(),
            .units = static_cast<std::int64_t>(units_->units().size()),

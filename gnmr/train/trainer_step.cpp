@@ -21,6 +21,10 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
+bool is_about_memory(const std::string& message) {
+  return message.find("llocate") != std::string::npos || message.find("out of memory") != std::string::npos;
+}
+
 /// How far apart two gradients are at least, by the norms of their parts, relative to the second.
 double distance_between(std::span<const double> first_squares, std::span<const double> second_squares) {
   double difference = 0;
@@ -182,7 +186,8 @@ Trainer::StepResult Trainer::run_replay(std::int64_t step, const PassResult& ala
   const auto start = Clock::now();
   std::vector<UnitIndex> high;
   for (UnitIndex unit = 0; unit < units_->units().size(); ++unit) {
-    if (units_->is_high(unit) || supervisor_->controller().steps_left(unit) > 0) high.push_back(unit);
+    const bool forced_high = units_->units()[unit].forced && units_->is_high(unit);
+    if (forced_high || supervisor_->controller().steps_left(unit) > 0) high.push_back(unit);
   }
   drop_gradients();
   units_->request(high);
@@ -207,6 +212,7 @@ Trainer::StepResult Trainer::judge(std::int64_t step, PassResult& pass) {
   const auto start = Clock::now();
   const nn::RecoverableUnits::Norms norms =
       units_->norms(pass.squares.parameters, pass.squares.has_gradient, pass.squares.products);
+  if (norms_) norms_->write(step, norms.values, norms.sampled);
   const std::vector<double> errors = measured_errors(step, pass);
   const Hearing hearing = supervisor_->hear({.step = step, .norms = norms.values, .sampled = norms.sampled}, errors);
   outcome_.alarms += hearing.alarmed ? 1 : 0;
@@ -214,15 +220,19 @@ Trainer::StepResult Trainer::judge(std::int64_t step, PassResult& pass) {
   outcome_.risks += supervisor_->alarm().risks.size();
   outcome_.unit_steps += norms.values.size();
   outcome_.recovered_steps += static_cast<std::uint64_t>(supervisor_->recovered_count());
+  outcome_.control_seconds += seconds_since(start);
   if (hearing.action == Action::trial) {
-    outcome_.control_seconds += seconds_since(start);
     if (const std::optional<StepResult> tried = try_trial(step, pass)) return *tried;
   }
-  if (!hearing.clip.empty()) scale_gradients(units_->parameter_coefficients(hearing.clip), pass);
+  const auto decision_start = Clock::now();
   StepResult result = settle(pass);
   const Ruling& ruling = supervisor_->decide({.loss = result.loss, .clip_coefficient = result.clip});
   outcome_.admissions += ruling.decision.admitted.size();
-  outcome_.control_seconds += seconds_since(start);
+  if (!ruling.clip.empty()) {
+    scale_gradients(units_->parameter_coefficients(ruling.clip), pass);
+    result = settle(pass);
+  }
+  outcome_.control_seconds += seconds_since(decision_start);
   if (ruling.action == Action::replay) return run_replay(step, pass);
   if (ruling.action == Action::hold) result.applied = false;
   return result;
@@ -235,8 +245,10 @@ std::optional<Trainer::StepResult> Trainer::try_trial(std::int64_t step, PassRes
   std::string failure;
   try {
     return run_trial(step, pass);
-  } catch (const c10::OutOfMemoryError& error) {
+  } catch (const c10::Error& error) {
     failure = error.what_without_backtrace();
+    // The CPU's allocator has no kind of error of its own.
+    if (!is_about_memory(failure)) throw;
   } catch (const std::bad_alloc&) {
     failure = "no memory";
   }

@@ -142,12 +142,13 @@ TEST(JournalFormat, ATrialWithAllThatCanBeKnown) {
                            .distance = kInfinity,
                            .norms = {kInfinity, 1.5},
                            .rank = 3,
-                           .applied = false};
+                           .applied = false,
+                           .why = "patrol: a"};
   const std::string line = line_of(whole);
   EXPECT_EQ(line,
             R"({"kind":"trial","step":212,"rerun":"replay","verdict":"numeric","units":["a","b"],)"
             R"("places":["forward","weight_gradient"],"errors":[0.25,"inf"],"excesses":[4,"inf"],"losses":[3.5,2.5],)"
-            R"("norms":["inf",1.5],"distance":"inf","seconds":0.5,"rank":3,"applied":false})"
+            R"("norms":["inf",1.5],"distance":"inf","seconds":0.5,"rank":3,"applied":false,"why":"patrol: a"})"
             "\n");
   const auto read = parsed<JournalTrial>(line);
   EXPECT_EQ(read.rerun, "replay");
@@ -157,6 +158,7 @@ TEST(JournalFormat, ATrialWithAllThatCanBeKnown) {
   EXPECT_EQ(read.norms, whole.norms);
   EXPECT_EQ(read.rank, 3);
   EXPECT_EQ(read.applied, false);
+  EXPECT_EQ(read.why, "patrol: a");
 }
 
 TEST(JournalFormat, ATrialOfAnEarlierJournal) {

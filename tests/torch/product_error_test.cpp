@@ -78,10 +78,31 @@ TEST(ProductError, AProjectionFindsDenseAndSingleErrors) {
         least = std::min(least, sums.error());
         most = std::max(most, sums.error());
       }
-      const double error = (low - high).norm().item<double>() / low.norm().item<double>();
+      const double error = testing::relative_difference(low, high);
       EXPECT_GT(least, 0.7 * error);
       EXPECT_LT(most, 1.4 * error);
     }
+  }
+}
+
+TEST(ProductError, AProjectionKnowsHowMuchLargerOrSmallerAResultIs) {
+  // One direction is as good as all there is: a projection of it has any length.
+  const at::Tensor high = at::outer(normal({200}, 1), normal({64}, 2)) + 0.001 * normal({200, 64}, 3);
+  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+    const at::Tensor signs = random_signs(64, kProbeVectors, seed, high);
+    const auto error_of = [&](const at::Tensor& low) {
+      ErrorSums sums;
+      add_projected_error(low, signs, at::mm(high, signs), sums);
+      return sums.error();
+    };
+    // What is off in that one direction is seen by its projection alone: of the right size, no more.
+    for (const double factor : {1e4, 64.0, 0.25, 1.01}) {
+      const double error = std::abs(factor - 1);
+      EXPECT_GT(error_of(high * factor), 0.2 * error) << factor;
+      EXPECT_LT(error_of(high * factor), 3 * error) << factor;
+    }
+    EXPECT_LT(error_of(high + 0.001 * high.abs().max() * normal({200, 64}, seed)), 0.1) << "a dense small error";
+    EXPECT_NEAR(error_of(at::zeros_like(high)), 1, 1e-6);
   }
 }
 

@@ -146,6 +146,7 @@ TEST(TrainerTrial, FindsTheUnitAndUpdatesWithTheGradientOfHighPrecision) {
     EXPECT_EQ(trials[0].units, std::vector<std::string>{"layers.0.gate"});
     EXPECT_GT(trials[0].errors.at(0), 0.2);
     EXPECT_GT(trials[0].excesses.at(0), 1);
+    EXPECT_EQ(trials[0].why.rfind("patrol: layers.0.gate", 0), 0u) << trials[0].why;
     EXPECT_EQ(done.outcome.trials, 1u);
     for (const run::TrainLine& line : done.recorder.lines) {
       EXPECT_EQ(line.recovered, line.step >= 13 && line.step <= 15 ? 1 : 0) << name << line.step;

@@ -127,6 +127,41 @@ TEST(TrainCommand, SignalsSwitchAndStopARun) {
   EXPECT_TRUE(contains(folder.log("again"), "goes on with step " + std::to_string(last + 1))) << folder.log("again");
 }
 
+TEST(TrainCommand, WhatARunRecordsCanBeTunedAndExplained) {
+  const TrainFolder folder;
+  std::vector<std::string> flags{"--model", folder.file("config.json"), "--data", folder.file("text.txt"),
+                                 "--out",   folder.file("run")};
+  for (const char* const flag : {"--steps",       "40", "--batch",  "4",        "--sequence",     "16",
+                                 "--threads",     "1",  "--norms",  "--errors", "--recipe",       "fp8-tensorwise",
+                                 "--patrol",      "1",  "--faults", "overflow", "--fault-from",   "25",
+                                 "--fault-every", "4",  "--max-o",  "3",        "--eval-batches", "1"}) {
+    flags.emplace_back(flag);
+  }
+  ASSERT_EQ(folder.run(flags).status, 0) << folder.log();
+  const std::string run = folder.file("run");
+  const ProgramRun tuned = run_gnmr("tune --trace " + run + "/norms.csv --evidence " + run + "/errors.csv --truth " +
+                                    run + "/faults.csv --out " + folder.file("tune.html"));
+  EXPECT_EQ(tuned.status, 0) << tuned.err;
+  EXPECT_TRUE(contains(tuned.out + tuned.err, "error_factor")) << tuned.out;
+  const ProgramRun story = run_gnmr("explain " + run);
+  EXPECT_EQ(story.status, 0) << story.err;
+  EXPECT_TRUE(contains(story.out, "numeric")) << story.out;
+  EXPECT_TRUE(contains(story.out, "alarm by patrol: ")) << story.out;
+  EXPECT_EQ(run_gnmr("replay " + run + "/norms.csv -q").status, 0);
+}
+
+TEST(TrainCommand, RivalsAndOraclesWantToBeAlone) {
+  const TrainFolder folder;
+  for (const std::vector<std::string>& flags : {std::vector<std::string>{"--rival", "zclip"},
+                                                {"--oracle", "--granularity", "block"},
+                                                {"--selector", "evidence", "--patrol", "0"},
+                                                {"--guard", "clip", "--granularity", "product"}}) {
+    EXPECT_NE(folder.run(with(folder.flags("refused", 4), flags)).status, 0) << flags[0];
+  }
+  EXPECT_EQ(folder.run(with(folder.flags("rival", 4), {"--rival", "zclip:z=3", "--controller", "watch"})).status, 0)
+      << folder.log();
+}
+
 TEST(TrainCommand, RecipesAreListedPrintedAndChecked) {
   const TrainFolder folder;
   const ProgramRun list = run_gnmr("recipes");
