@@ -2,6 +2,7 @@
 // A folder for one test that is gone with everything in it when the test ends.
 #pragma once
 
+#include <ftw.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
@@ -13,6 +14,13 @@
 
 namespace gnmr::test {
 
+/// Removes a folder and all that is in it. Not std::filesystem's: torch 2.11's libraries have a copy of that one of
+/// their own which crashes.
+inline void remove_tree(const std::string& path) {
+  const auto remove_one = [](const char* name, const struct stat*, int, FTW*) { return ::remove(name); };
+  ::nftw(path.c_str(), remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
 /// An empty folder of its own.
 class TemporaryFolder {
  public:
@@ -23,10 +31,7 @@ class TemporaryFolder {
   }
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
+  ~TemporaryFolder() { remove_tree(path_); }
 
   /// The path of a file in it.
   std::string file(const std::string& name) const { return (path_ / name).string(); }

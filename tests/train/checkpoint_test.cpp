@@ -158,7 +158,7 @@ TEST_F(Checkpoints, DamageIsNamedWithWhatToDo) {
   // Of the right size, but not what it was.
   put_file(folder + "/optimizer.safetensors", std::string(content_of(folder + "/optimizer.safetensors").size(), 'x'));
   EXPECT_NE(load_error(20).find("optimizer.safetensors"), std::string::npos);
-  std::filesystem::remove_all(store_.folder_of(10));
+  test::remove_tree(store_.folder_of(10));
   EXPECT_NE(load_error(20).find("there is no earlier one: begin anew with another --out"), std::string::npos);
 }
 

@@ -177,7 +177,7 @@ TEST(TrainerControl, WhatMayNotChangeOnResumeIsNamed) {
   const std::string damaged = refused([](auto&) {});
   EXPECT_NE(damaged.find("step-00000004"), std::string::npos) << damaged;
   EXPECT_NE(damaged.find("step-00000002"), std::string::npos) << damaged;
-  std::filesystem::remove_all(newest);
+  test::remove_tree(newest);
   settings.resume = true;
   EXPECT_TRUE(finish(settings).outcome.finished);
 }
@@ -216,7 +216,7 @@ TEST(TrainerControl, ARunThatWasKilledBeforeItsFirstCheckpointBeginsAgain) {
   run::TrainSettings settings = runs.settings("run");
   settings.steps = 5;
   const FinishedRun whole = finish(settings);
-  std::filesystem::remove_all(settings.out + "/checkpoints");
+  test::remove_tree(settings.out + "/checkpoints");
   settings.resume = true;
   const FinishedRun again = finish(settings);
   EXPECT_TRUE(same_weights(whole.weights, again.weights));
