@@ -97,6 +97,9 @@ def engine_run(steps, threads, **settings):
     return result
 
 
+NORMS = {"selector": "norms"}  # the controller alone: no patrol, no trial
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("engine", help="libgnmr_engine.so")
@@ -107,11 +110,14 @@ def main():
     torch.ops.load_library(arguments.engine)
     torch.set_num_threads(arguments.threads)
     tokens = BATCH * SEQUENCE
-    plain, high, low = [], [], []
+    plain, high, low, patrol = [], [], [], []
     for _ in range(arguments.rounds):
         plain.append(plain_torch_seconds(arguments.steps))
         high.append(engine_run(arguments.steps, arguments.threads, recipe="none", controller="none")["median"])
-        low.append(engine_run(arguments.steps, arguments.threads, recipe="fp8-tensorwise", controller="gnmr"))
+        low.append(engine_run(arguments.steps, arguments.threads, recipe="fp8-tensorwise", controller="gnmr",
+                              options=NORMS))
+        patrol.append(engine_run(arguments.steps, arguments.threads, recipe="fp8-tensorwise", controller="gnmr",
+                                 patrol=1.0)["median"])
     print(f"torch {torch.__version__}, {arguments.threads} threads, nano, {tokens} tokens a step, median of "
           f"{arguments.steps} steps, {arguments.rounds} rounds")
     print(f"{'plain torch modules in Python':42} {tokens / statistics.median(plain):9.0f} tokens/s")
@@ -121,13 +127,16 @@ def main():
     control = statistics.median(run["control_share"] for run in low)
     print(f"{'norms (clipping needs them too)':42} {100 * norms:8.2f}% of a step with fp8-tensorwise and gnmr")
     print(f"{'control: signals, decision, journal':42} {100 * control:8.2f}%")
+    ratio = statistics.median(patrol) / statistics.median(run["median"] for run in low)
+    print(f"{'patrol of all layers in each step':42} {ratio:8.2f} of a step without it")
     base = statistics.median(high)
     for recipe in ("bf16", "int8", "int4-act", "fp8-tensorwise", "fp8-delayed", "fp8-rowwise", "fp8-deepseek", "mxfp8",
                    "nvfp4", "nvfp4-hadamard"):
-        run = engine_run(arguments.steps, arguments.threads, recipe=recipe, controller="gnmr")
+        run = engine_run(arguments.steps, arguments.threads, recipe=recipe, controller="gnmr", options=NORMS)
         print(f"{'recipe ' + recipe:42} {tokens / run['median']:9.0f} tokens/s   step / high-precision step "
               f"{run['median'] / base:.2f}")
-    measured = engine_run(arguments.steps, arguments.threads, recipe="fp8-tensorwise", controller="gnmr", evidence=True)
+    measured = engine_run(arguments.steps, arguments.threads, recipe="fp8-tensorwise", controller="gnmr", evidence=True,
+                          options=NORMS)
     print(f"{'recipe fp8-tensorwise with evidence':42} {tokens / measured['median']:9.0f} tokens/s   step / high-precision "
           f"step {measured['median'] / base:.2f}")
     if not all(math.isfinite(value) for value in plain + high):
