@@ -6,12 +6,7 @@
 #include <cmath>
 #include <cstddef>
 
-// The same loop for newer machines; the linker's resolver takes the best when the program starts.
-#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__gnu_linux__)
-#define GNMR_FOR_EACH_MACHINE __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define GNMR_FOR_EACH_MACHINE
-#endif
+#include "gnmr/core/for_each_machine.h"
 
 namespace gnmr::models {
 namespace {

@@ -65,7 +65,7 @@ using Texts = std::vector<std::string>;
     " out")                                                                                                         \
   X(Texts, random_units, {}, "Control", "SHARE",                                                                    \
     "Instead of a detector: random units in recovery, this share of them, each for lock_steps steps")               \
-  X(double, patrol, 0.02, "Control", "SHARE",                                                                       \
+  X(double, patrol, 0.05, "Control", "SHARE",                                                                       \
     "Compare low products with high ones beside each step, of as many layers in turn as this share of a step's"     \
     " multiply-adds pays for; 0: no patrol")                                                                        \
   X(std::string, evidence_from, "patrol", "Control", "patrol|casts",                                                \

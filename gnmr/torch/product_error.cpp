@@ -2,7 +2,6 @@
 #include "gnmr/torch/product_error.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/mm.h>
 
 #include <algorithm>
 #include <cmath>
@@ -10,6 +9,7 @@
 
 #include "gnmr/formats/element.h"
 #include "gnmr/torch/squared_norm.h"
+#include "gnmr/torch/thin_product.h"
 
 namespace gnmr::nn {
 namespace {
@@ -20,12 +20,21 @@ void add(double difference, double reference, ErrorSums& sums) {
   sums.measured = true;
 }
 
-std::uint64_t next_bits(std::uint64_t& state) {
-  state += 0x9e3779b97f4a7c15u;
-  std::uint64_t bits = state;
-  bits = (bits ^ (bits >> 30)) * 0xbf58476d1ce4e5b9u;
-  bits = (bits ^ (bits >> 27)) * 0x94d049bb133111ebu;
-  return bits ^ (bits >> 31);
+/// Adds what two projections on `vectors` signs say; `size` is the squared norm of the low result. The squares are
+/// `vectors` times too large, and so is the reference: vectors |low|^2 |high x signs|^2 / |low x signs|^2.
+void add_projections(double size, const at::Tensor& low, const at::Tensor& high, ErrorSums& sums) {
+  const double high_square = squared_norm(high);
+  if (!std::isfinite(high_square)) return;
+  const double all = static_cast<double>(high.size(1)) * size;
+  if (!std::isfinite(all)) {
+    add(all, high_square, sums);
+    return;
+  }
+  const double low_square = squared_norm(low);
+  // A result that is nearly of rank one has a projection of any length, but so has the other one: the size of the low
+  // result is known, and how much longer the high one is shows in the projections.
+  const double reference = low_square > 0 ? all * (high_square / low_square) : high_square;
+  add(squared_norm(low - high), reference, sums);
 }
 
 }  // namespace
@@ -43,50 +52,35 @@ void add_error(const at::Tensor& low, const at::Tensor& high, ErrorSums& sums) {
   add(squared_norm(low - high), reference, sums);
 }
 
+void add_rows_error(const at::Tensor& low, const at::Tensor& left, const at::Tensor& right, std::uint64_t seed,
+                    ErrorSums& sums) {
+  const at::Tensor signs = random_signs(right.size(1), kProbeVectors, seed, low);
+  const std::uint64_t rows_seed = ~seed;
+  const GroupedRows low_rows = grouped_rows(low, rows_seed);
+  const at::Tensor high = thin_product(grouped_rows(left, rows_seed).sums, thin_product(right, signs));
+  add_projections(low_rows.squared_norm, thin_product(low_rows.sums, signs), high, sums);
+}
+
 void add_projected_error(const at::Tensor& low, const at::Tensor& signs, const at::Tensor& projected, ErrorSums& sums) {
-  const double high = squared_norm(projected);
-  if (!std::isfinite(high)) return;
-  const double size = static_cast<double>(signs.size(1)) * squared_norm(low);
-  if (!std::isfinite(size)) {
-    add(size, high, sums);
-    return;
-  }
-  const at::Tensor low_projected = at::mm(low, signs);
-  const double shrunk = squared_norm(low_projected);
-  // A result that is nearly of rank one has a projection of any length, but so has the other one: the size of the low
-  // result is known, and how much longer the high one is shows in the projections.
-  const double reference = shrunk > 0 ? size * (high / shrunk) : high;
-  add(squared_norm(low_projected - projected), reference, sums);
+  add_projections(squared_norm(low), thin_product(low, signs), projected, sums);
 }
 
 at::Tensor random_signs(std::int64_t rows, std::int64_t columns, std::uint64_t seed, const at::Tensor& like) {
   at::Tensor signs = at::empty({rows, columns}, at::TensorOptions().dtype(at::kFloat));
   float* const values = signs.mutable_data_ptr<float>();
-  std::uint64_t state = seed;
-  std::uint64_t bits = 0;
-  for (std::int64_t index = 0; index < rows * columns; ++index) {
-    if (index % 64 == 0) bits = next_bits(state);
-    values[index] = (bits & 1U) != 0 ? 1.0f : -1.0f;
-    bits >>= 1U;
-  }
+  RandomSigns random(seed);
+  for (std::int64_t index = 0; index < rows * columns; ++index) values[index] = random.next();
   return signs.to(like.options());
-}
-
-at::Tensor probe_rows(const at::Tensor& matrix, std::uint64_t seed) {
-  const std::int64_t rows = matrix.size(0);
-  if (rows <= kProbeRows) return matrix;
-  const std::int64_t stride = (rows + kProbeRows - 1) / kProbeRows;
-  return matrix.slice(0, static_cast<std::int64_t>(seed % static_cast<std::uint64_t>(stride)), rows, stride);
 }
 
 double probe_multiply_adds(std::int64_t tokens, std::int64_t in_features, std::int64_t out_features) {
   const auto in = static_cast<double>(in_features);
   const auto out = static_cast<double>(out_features);
   const auto all = static_cast<double>(tokens);
-  const double rows = std::min(all, static_cast<double>(kProbeRows));
-  const double by_rows = in * out + rows * (in + out);
-  const double by_weights = in * out + all * (in + out);
-  return 2 * kProbeVectors * by_rows + kWeightProbeVectors * by_weights;
+  const double groups = std::min(all, static_cast<double>(kRowGroups));
+  const double by_rows = all * (in + out) + kProbeVectors * (in * out + groups * (in + out));
+  const double by_weights = kWeightProbeVectors * (in * out + all * (in + out));
+  return 2 * by_rows + by_weights;
 }
 
 double expected_error(const recipes::Recipe& recipe, recipes::Product product) {

@@ -10,6 +10,7 @@
 
 #include "gnmr/torch/operand_cast.h"
 #include "gnmr/torch/squared_norm.h"
+#include "gnmr/torch/thin_product.h"
 
 namespace gnmr::nn {
 namespace {
@@ -110,14 +111,10 @@ bool compares(const LinearPaths& paths, Comparison how) {
   return paths.comparison == how && paths.observing && paths.recipe != nullptr;
 }
 
-/// Compares a low result [tokens, n] with what the high path would have made of `left` [tokens, m] and `right` [m, n],
-/// on a few rows and vectors.
+/// Compares a low result [tokens, n] with what the high path would have made of `left` [tokens, m] and `right` [m, n].
 void patrol_rows(LinearPaths& paths, Product product, const at::Tensor& low, const at::Tensor& left,
                  const at::Tensor& right) {
-  const std::uint64_t seed = seed_of(paths, product, 3);
-  const at::Tensor signs = random_signs(right.size(1), kProbeVectors, seed, low);
-  const at::Tensor projected = at::mm(probe_rows(left, seed), at::mm(right, signs));
-  add_projected_error(probe_rows(low, seed), signs, projected, paths.measured[index_of(product)].error);
+  add_rows_error(low, left, right, seed_of(paths, product, 3), paths.measured[index_of(product)].error);
 }
 
 at::Tensor weight_signs(const LinearPaths& paths, const at::Tensor& weight) {
@@ -126,7 +123,9 @@ at::Tensor weight_signs(const LinearPaths& paths, const at::Tensor& weight) {
 
 /// What saving in 8 bits does to an input.
 void compare_saved(LinearPaths& paths, const at::Tensor& input) {
-  const at::Tensor rows = paths.comparison == Comparison::full ? input : probe_rows(input, 0);
+  constexpr std::int64_t kRows = 256;  // that a patrol looks at
+  const std::int64_t stride = paths.comparison == Comparison::full ? 1 : 1 + (input.size(0) - 1) / kRows;
+  const at::Tensor rows = stride == 1 ? input : input.slice(0, 0, input.size(0), stride).contiguous();
   add_error(restore_from_8_bits(save_in_8_bits(rows)), rows, paths.saved_error);
 }
 
@@ -180,7 +179,7 @@ class LinearFunction : public torch::autograd::Function<LinearFunction> {
     const bool patrols_weight =
         compares(paths, Comparison::projected) && paths.low[index_of(Product::weight_gradient)] && !paths.save_low;
     // The input itself may not be there in backward.
-    if (patrols_weight) saved.projected_input = at::mm(matrix, weight_signs(paths, weight));
+    if (patrols_weight) saved.projected_input = thin_product(matrix, weight_signs(paths, weight));
     if (bias) result.add_(*bias);
     context->saved_data["input_is_cast"] = saved.input_is_cast;
     save(context, paths, saved);
@@ -303,8 +302,9 @@ class LinearFunction : public torch::autograd::Function<LinearFunction> {
     at::Tensor low = low_weight_gradient(paths, gradient, saved);
     if (compares(paths, Comparison::projected)) {
       const at::Tensor signs = weight_signs(paths, saved.weight);
-      const at::Tensor projected = saved.projected_input.defined() ? saved.projected_input : at::mm(saved.input, signs);
-      add_projected_error(low, signs, at::mm(gradient.t(), projected), error);
+      const at::Tensor projected =
+          saved.projected_input.defined() ? saved.projected_input : thin_product(saved.input, signs);
+      add_projected_error(low, signs, thin_product(gradient.t(), projected), error);
     }
     return low;
   }

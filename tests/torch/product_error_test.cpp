@@ -106,20 +106,43 @@ TEST(ProductError, AProjectionKnowsHowMuchLargerOrSmallerAResultIs) {
   }
 }
 
-TEST(ProductError, SignsAreEvenAndRowsAreSpread) {
+TEST(ProductError, SignsAreEven) {
   const at::Tensor signs = random_signs(1000, 3, 5, at::zeros({1}));
   EXPECT_TRUE((signs.abs() == 1).all().item<bool>());
   EXPECT_LT(std::abs(signs.sum().item<double>()), 200);
   EXPECT_TRUE(same_bits(signs, random_signs(1000, 3, 5, signs)));
   EXPECT_FALSE(same_bits(signs, random_signs(1000, 3, 6, signs)));
-  const at::Tensor matrix = at::arange(2000.0).view({1000, 2});
-  for (std::uint64_t seed = 0; seed < 5; ++seed) {
-    const at::Tensor rows = probe_rows(matrix, seed);
-    EXPECT_LE(rows.size(0), kProbeRows);
-    EXPECT_GE(rows.size(0), kProbeRows / 2);
-    EXPECT_GT(rows[-1][0].item<double>() - rows[0][0].item<double>(), 1900);
+}
+
+TEST(ProductError, OfRowsOfTokensIsThatOfTheWholeResult) {
+  const at::Tensor left = normal({3000, 48}, 1);
+  const at::Tensor weight = normal({64, 48}, 2);
+  const at::Tensor high = at::mm(left, weight.t());
+  const auto error_of = [&](const at::Tensor& low, std::uint64_t seed) {
+    ErrorSums sums;
+    add_rows_error(low, left, weight.t(), seed, sums);
+    return sums.error();
+  };
+  at::Tensor three_rows = high.clone();
+  for (const std::int64_t row : {11, 1500, 2999}) three_rows[row] *= 30;
+  at::Tensor column = high.clone();
+  column.select(1, 9) *= 2;
+  const at::Tensor dense = high + 0.05 * high.std() * normal({3000, 64}, 3);
+  const at::Tensor of_rank_one = high + at::outer(normal({3000}, 4), normal({64}, 5));
+  for (const at::Tensor& low : {three_rows, column, dense, of_rank_one}) {
+    const double error = testing::relative_difference(low, high);
+    double sum = 0;
+    for (std::uint64_t seed = 0; seed < 50; ++seed) {
+      sum += error_of(low, seed) / 50;
+      EXPECT_GT(error_of(low, seed), 0.1 * error);
+      EXPECT_LT(error_of(low, seed), 3 * error);
+    }
+    EXPECT_NEAR(sum / error, 1, 0.2);
   }
-  EXPECT_TRUE(probe_rows(matrix.slice(0, 0, 20), 3).is_alias_of(matrix));
+  EXPECT_LT(error_of(high, 1), 1e-5);
+  at::Tensor broken = high.clone();
+  broken[2998][1] = std::nan("");
+  EXPECT_EQ(error_of(broken, 1), kInfinity);
 }
 
 TEST(ProductError, TheExpectedErrorIsWhatRoundingDoes) {

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products with a matrix of a few columns, and sums of rows: what a patrol is made of.
+//
+// Goals: one pass over the large matrix at the memory's speed (a library's matrix product takes several times that
+// for so few columns); the same bits whatever the number of threads. Float32 on the CPU; anything else goes to
+// torch's operators. Non-goals: autograd.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace gnmr::nn {
+
+/// The most groups that `grouped_rows` makes.
+inline constexpr std::int64_t kRowGroups = 64;
+
+/// matrix [m, n] x thin [n, k]. The matrix may be a transposed view.
+at::Tensor thin_product(const at::Tensor& matrix, const at::Tensor& thin);
+
+/// Rows of a matrix added up in groups, each row with a random sign: the expected square of a group is the sum of the
+/// squares of its rows, so no row is left out.
+struct GroupedRows {
+  at::Tensor sums;          // [groups, columns]
+  double squared_norm = 0;  // of the whole matrix
+};
+
+/// A pure function of the matrix and the seed; matrices with as many rows have the same groups and signs.
+GroupedRows grouped_rows(const at::Tensor& matrix, std::uint64_t seed);
+
+/// 1 and -1 by chance, a bit each: a pure function of the seed.
+class RandomSigns {
+ public:
+  explicit RandomSigns(std::uint64_t seed) : state_(seed) {}
+
+  float next() {
+    if (left_ == 0) refill();
+    const bool positive = (bits_ & 1U) != 0;
+    bits_ >>= 1U;
+    --left_;
+    return positive ? 1.0f : -1.0f;
+  }
+
+ private:
+  void refill();
+
+  std::uint64_t state_;
+  std::uint64_t bits_ = 0;
+  int left_ = 0;
+};
+
+}  // namespace gnmr::nn
