@@ -51,12 +51,24 @@ std::string told_text(const report::Story& story, const report::StorySettings& s
   return text;
 }
 
+/// `12 recoveries`, `the 40 costliest of 120 recoveries`.
+std::string listed_text(const report::Story& story) {
+  const std::string all = fmt::format("{} recover{}", story.recovery_count, story.recovery_count == 1 ? "y" : "ies");
+  return story.recoveries.size() < story.recovery_count
+             ? fmt::format("the {} costliest of {}; --limit 0 tells all", story.recoveries.size(), all)
+             : all;
+}
+
 std::string text_of(const report::Story& story, const report::StorySettings& settings) {
   std::string text;
   const auto add = [&](const std::vector<std::string>& lines) {
     for (const std::string& line : lines) text += printable(line) + "\n";
   };
   add(report::summary_lines(story.summary));
+  if (const std::vector<std::string> lines = report::recovery_lines(story); !lines.empty()) {
+    add({"", "What each recovery was worth and cost (" + listed_text(story) + "):"});
+    add(lines);
+  }
   add({"", "What happened (" + told_text(story, settings) + "):"});
   for (const report::Episode& episode : story.episodes) add(report::episode_lines(episode, story.summary));
   return text;
@@ -82,12 +94,16 @@ constexpr const char* kFooter =
     "common cause or nothing but denials; a mode, a resume, a note. Where there are more than --limit, modes, reruns,\n"
     "relapses and severe recoveries stay.\n\n"
     "What it was worth: a rerun is helpful where it was numeric and the gradient that made the update is 0.1 or more\n"
-    "(relative) from the alarmed one; slight where less; wasted where the cause was common.\n\n"
+    "(relative) from the alarmed one; slight where less; wasted where the cause was common. A recovery is worth what "
+    "the\n"
+    "rerun of the step that admitted it measured. It costs its share of that rerun, and what its steps in high "
+    "precision\n"
+    "took beyond the usual, which is estimated: docs/report.md says how.\n\n"
     "Examples:\n"
     "  gnmr explain runs/fp8                               the story of a run\n"
     "  gnmr explain runs/fp8 --unit '*.mlp.down' --from 5000 --to 6000\n"
     "  gnmr explain runs/fp8/journal.jsonl --limit 0       all episodes, from the journal alone\n"
-    "  gnmr explain runs/fp8 --json | jq '.summary.worth'\n"
+    "  gnmr explain runs/fp8 --json | jq '.audit, .recoveries'\n"
     "  gnmr replay norms.csv --journal - -q | gnmr explain -\n\n";
 
 }  // namespace
@@ -103,7 +119,8 @@ void add_explain_command(CLI::App& program, Command& chosen) {
       ->required()
       ->type_name("RUN|FILE");
   command
-      ->add_option("--limit", settings.limit, "Episodes to tell at most [40]; the weightiest are told; 0: all of them")
+      ->add_option("--limit", settings.limit,
+                   "Episodes to tell at most [40], and recoveries; the weightiest are told; 0: all of them")
       ->type_name("N")
       ->check(CLI::NonNegativeNumber);
   command->add_option("--unit", settings.unit_glob, "Only episodes with a unit whose name fits: `*.down`, `layers.3.*`")

@@ -27,7 +27,8 @@ void read_line(const JsonPlace& line, Metrics& metrics) {
                              .grad_norm = number_at(line, "grad_norm"),
                              .tokens = number_at(line, "tokens"),
                              .seconds = number_at(line, "seconds"),
-                             .applied = truth_at(line, "applied").value_or(true)});
+                             .applied = truth_at(line, "applied").value_or(true),
+                             .recovered = number_at(line, "recovered")});
   } else if (kind == "eval") {
     metrics.evals.push_back(
         {.step = step_of(line), .loss_high = number_at(line, "loss_high"), .loss_low = number_at(line, "loss_low")});

@@ -19,7 +19,8 @@ struct TrainPoint {
   std::optional<double> grad_norm = {};
   std::optional<double> tokens = {};
   std::optional<double> seconds = {};
-  bool applied = true;  // false: the update was skipped
+  bool applied = true;                   // false: the update was skipped
+  std::optional<double> recovered = {};  // units in recovery in this step
 };
 
 /// One evaluation on held-out data.

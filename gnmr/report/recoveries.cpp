@@ -36,8 +36,9 @@ class HistoryBuilder {
       }
       take_events(entry);
     }
-    for (const auto& [unit, first_step] : open_) {
-      close(unit, first_step, std::max(first_step, last_step_), RecoveryEnd::open);
+    for (const auto& [unit, admitted] : open_) {
+      const std::int64_t first = later(admitted, 1 + lag_);
+      history_.recoveries.push_back({unit, first, std::max(first, last_step_), RecoveryEnd::open, admitted});
     }
     std::sort(history_.recoveries.begin(), history_.recoveries.end(), [](const Recovery& a, const Recovery& b) {
       return std::pair(a.first_step, a.unit) < std::pair(b.first_step, b.unit);
@@ -66,10 +67,13 @@ class HistoryBuilder {
 
   // The events of a unit in one step become one: a futile unit is released too, an admitted one was at risk.
   void take_events(const io::JournalStepEntry& entry) {
+    // A decision releases before it admits, though its lines stand the other way round: a unit may be in both.
+    for (const io::JournalEvent& event : entry.events) take_release(entry.number, index_of(event.unit), event.event);
     std::unordered_map<std::size_t, std::size_t> of_this_step;
     for (const io::JournalEvent& event : entry.events) {
       const std::size_t unit = index_of(event.unit);
-      take_recovery(entry.number, unit, event.event);
+      if (event.event == io::JournalEventKind::admitted) open_.emplace(unit, entry.number);
+      if (event.event == io::JournalEventKind::denied) history_.denials.push_back({unit, entry.number});
       ++history_.events_of_unit[unit];
       const auto [found, added] = of_this_step.emplace(unit, history_.events.size());
       if (added) {
@@ -87,34 +91,21 @@ class HistoryBuilder {
     }
   }
 
-  void take_recovery(std::int64_t step, std::size_t unit, io::JournalEventKind kind) {
-    switch (kind) {
-      case io::JournalEventKind::risk:
-        break;
-      case io::JournalEventKind::admitted:
-        open_.emplace(unit, later(step, 1 + lag_));
-        break;
-      case io::JournalEventKind::denied:
-        history_.denials.push_back({unit, step});
-        break;
-      case io::JournalEventKind::futile:
-        futile_.insert_or_assign(unit, step);
-        break;
-      case io::JournalEventKind::released: {
-        const auto futile = futile_.find(unit);
-        const bool helped = futile == futile_.end() || futile->second != step;
-        const auto open = open_.find(unit);
-        // Where the journal begins in the middle of a recovery, so does what is shown of it.
-        const std::int64_t first = open == open_.end() ? journal_.steps.front().number : open->second;
-        close(unit, first, std::max(first, later(step, lag_)), helped ? RecoveryEnd::released : RecoveryEnd::futile);
-        if (open != open_.end()) open_.erase(open);
-        break;
-      }
+  void take_release(std::int64_t step, std::size_t unit, io::JournalEventKind kind) {
+    if (kind == io::JournalEventKind::futile) futile_.insert_or_assign(unit, step);
+    if (kind != io::JournalEventKind::released) return;
+    const auto futile = futile_.find(unit);
+    const bool helped = futile == futile_.end() || futile->second != step;
+    Recovery recovery{.unit = unit, .end = helped ? RecoveryEnd::released : RecoveryEnd::futile};
+    const auto open = open_.find(unit);
+    // Where the journal begins in the middle of a recovery, so does what is shown of it.
+    recovery.first_step = open == open_.end() ? journal_.steps.front().number : later(open->second, 1 + lag_);
+    recovery.last_step = std::max(recovery.first_step, later(step, lag_));
+    if (open != open_.end()) {
+      recovery.admitted_step = open->second;
+      open_.erase(open);
     }
-  }
-
-  void close(std::size_t unit, std::int64_t first, std::int64_t last, RecoveryEnd end) {
-    history_.recoveries.push_back({unit, first, last, end});
+    history_.recoveries.push_back(recovery);
   }
 
   const io::Journal& journal_;
@@ -122,7 +113,7 @@ class HistoryBuilder {
   std::int64_t lag_ = 0;
   std::int64_t last_step_ = 0;
   std::unordered_map<std::string, std::size_t> index_;
-  std::unordered_map<std::size_t, std::int64_t> open_;    // first step of what is in recovery
+  std::unordered_map<std::size_t, std::int64_t> open_;    // who is in recovery, and since which decision
   std::unordered_map<std::size_t, std::int64_t> futile_;  // step of the last futile event
 };
 

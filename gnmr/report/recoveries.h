@@ -23,6 +23,7 @@ struct Recovery {
   std::int64_t first_step = 0;
   std::int64_t last_step = 0;
   RecoveryEnd end = RecoveryEnd::released;
+  std::optional<std::int64_t> admitted_step = {};  // that decided it; absent where it began before the journal
 };
 
 /// A unit that asked for recovery and found no room.

@@ -187,6 +187,35 @@ std::string events_html(const RunView& run, const PageStyle& style) {
          paragraph(shown, "caption") + table.html() + "</section>\n";
 }
 
+std::string audit_html(const RunView& run, const PageStyle& style) {
+  if (run.recoveries.empty()) return {};
+  Table table("Recoveries, their worth and their cost");
+  table.column("steps", true, "that ran in high precision");
+  table.column("unit");
+  table.column("verdict", false, "of the rerun of the step that admitted it");
+  table.column("place", false, "where its low path stood out most");
+  table.column("error", true, "of its low path there");
+  table.column("worth", false, "helpful: the gradient that made the update is 0.1 or more from the alarmed one");
+  table.column("loss", true, "of the alarmed step, and of its rerun");
+  table.column("distance", true, "how far apart at least the two gradients are, relative to the rerun's");
+  table.column("rerun s", true, "its share of the rerun's seconds");
+  table.column("high s", true, "what high precision took, estimated");
+  table.column("sum s", true, "of both");
+  table.column("end");
+  const auto add = [&](const AuditRow& row) {
+    table.row({row.steps, row.unit, row.verdict, row.place, row.error, row.worth, row.loss, row.distance,
+               row.rerun_seconds, row.extra_seconds, row.seconds, row.end});
+  };
+  for (const AuditRow& row : run.recoveries) add(row);
+  add(sum_row(run.audit));
+  std::string sums = audit_text(run.audit);
+  if (run.recoveries.size() < run.audit.recoveries.size()) {
+    sums += " The " + grouped(run.recoveries.size()) + " that cost most are listed; the sums are of all.";
+  }
+  return "<section class=\"card\">" + heading(style.heading, "Each recovery: its worth and its cost") +
+         paragraph(sums, "caption") + table.html() + paragraph(audit_method_text(), "caption") + "</section>\n";
+}
+
 std::string worth_html(const RunView& run, const PageStyle& style) {
   if (run.reruns.empty()) return {};
   Table table("Steps that were run again");
@@ -244,7 +273,8 @@ std::string facts_html(const std::vector<Fact>& facts) {
 std::string run_html(const RunView& run, std::size_t index, const PageStyle& style) {
   return facts_html(run.facts) + bullet_list(run.remarks, "remarks") + loss_html(run, index, style) +
          grad_norm_html(run, index, style) + heat_html(run, index, style) + recovery_html(run, index, style) +
-         events_html(run, style) + worth_html(run, style) + notes_html(run, style) + settings_html(run);
+         events_html(run, style) + audit_html(run, style) + worth_html(run, style) + notes_html(run, style) +
+         settings_html(run);
 }
 
 }  // namespace gnmr::report

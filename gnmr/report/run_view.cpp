@@ -204,6 +204,13 @@ void fill_reruns(const RunFiles& run, std::size_t most, RunView& view) {
   }
 }
 
+void fill_recoveries(const RunFiles& run, std::size_t most, RunView& view) {
+  view.audit = audit_run(run);
+  for (const RecoveryAudit& recovery : costliest(view.audit.recoveries, most)) {
+    view.recoveries.push_back(audit_row(recovery));
+  }
+}
+
 }  // namespace
 
 RunView make_run_view(RunFiles run, const ViewLimits& limits) {
@@ -221,6 +228,7 @@ RunView make_run_view(RunFiles run, const ViewLimits& limits) {
     view.has_journal = true;
     fill_timeline(run, limits, view);
     fill_events(run, limits.events, view);
+    fill_recoveries(run, limits.recoveries, view);
     fill_reruns(run, limits.reruns, view);
     view.in_use = thin_use(run.history.in_use, limits.curve_points);
     if (run.history.budget) view.budget = *run.history.budget;

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "gnmr/report/audit.h"
 #include "gnmr/report/curve.h"
 #include "gnmr/report/run_files.h"
 #include "gnmr/report/worth.h"
@@ -102,7 +103,9 @@ struct RunView {
   std::size_t event_count = 0;   // of all, shown or not
   std::vector<RerunRow> reruns;
   RerunWorth worth;
-  std::vector<std::string> notes;  // modes, resumes and remarks of the run, in words
+  std::vector<AuditRow> recoveries;  // those that cost most, by step
+  Audit audit;                       // of all
+  std::vector<std::string> notes;    // modes, resumes and remarks of the run, in words
 
   /// Whether a controller was at work.
   bool controlled() const { return has_journal; }
@@ -116,6 +119,7 @@ struct ViewLimits {
   std::size_t timeline_bars = 3000;
   std::size_t events = 100;
   std::size_t reruns = 50;
+  std::size_t recoveries = 100;
 };
 
 /// Chooses, counts and puts in words.

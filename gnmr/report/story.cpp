@@ -86,6 +86,7 @@ class StoryBuilder {
     for (Episode& episode : episodes_) episode.weight = weight_of(episode);
     add_remarks();
     choose(story);
+    choose_recoveries(story);
   }
 
  private:
@@ -264,6 +265,20 @@ class StoryBuilder {
       });
     }
     story.episodes = std::move(episodes_);
+  }
+
+  void choose_recoveries(Story& story) const {
+    story.audit = audit_run(run_);
+    std::vector<RecoveryAudit> asked = story.audit.recoveries;
+    std::erase_if(asked, [&](const RecoveryAudit& one) {
+      if (settings_.from_step && one.recovery.last_step < *settings_.from_step) return true;
+      if (settings_.to_step && one.recovery.admitted_step.value_or(one.recovery.first_step) > *settings_.to_step) {
+        return true;
+      }
+      return !settings_.unit_glob.empty() && !io::glob_matches(settings_.unit_glob, one.unit);
+    });
+    story.recovery_count = asked.size();
+    story.recoveries = costliest(std::move(asked), settings_.limit);
   }
 
   const RunFiles& run_;

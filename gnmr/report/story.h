@@ -12,14 +12,15 @@
 #include <utility>
 #include <vector>
 
+#include "gnmr/report/audit.h"
 #include "gnmr/report/run_files.h"
 #include "gnmr/report/worth.h"
 
 namespace gnmr::report {
 
-/// Which episodes are told; the summary is of the whole run.
+/// Which episodes and recoveries are told; the summary and the sums are of the whole run.
 struct StorySettings {
-  std::size_t limit = 40;      // episodes at most; 0: all
+  std::size_t limit = 40;      // episodes at most, and recoveries; 0: all
   std::string unit_glob = {};  // only those with such a unit; empty: all
   std::optional<std::int64_t> from_step = {};
   std::optional<std::int64_t> to_step = {};
@@ -91,8 +92,11 @@ inline constexpr std::size_t kMostListed = 32;
 /// All of it.
 struct Story {
   StorySummary summary;
-  std::vector<Episode> episodes;    // by step
-  std::uint64_t episode_count = 0;  // that were asked for, told or not
+  std::vector<Episode> episodes;          // by step
+  std::uint64_t episode_count = 0;        // that were asked for, told or not
+  Audit audit;                            // of the whole run
+  std::vector<RecoveryAudit> recoveries;  // of these, the ones that are told, by step
+  std::uint64_t recovery_count = 0;       // that were asked for, told or not
 };
 
 /// Tells a run that has a journal.
@@ -103,6 +107,9 @@ std::vector<std::string> summary_lines(const StorySummary& summary);
 
 /// An episode for people: the verdict first, then what the norms said, what was done and what became of it.
 std::vector<std::string> episode_lines(const Episode& episode, const StorySummary& summary);
+
+/// What each recovery that is told was worth and cost, for people: a table, the sums of all in its last row.
+std::vector<std::string> recovery_lines(const Story& story);
 
 /// The story for programs: one JSON object, without a line end.
 std::string story_json(const Story& story);

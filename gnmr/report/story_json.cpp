@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <array>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -55,14 +56,18 @@ Json rerun_json(const io::JournalTrial& trial) {
   return object;
 }
 
-Json admission_json(const Admission& admission) {
+const char* end_name(RecoveryEnd end) {
   static constexpr std::array<const char*, 3> kEnds{"released", "futile", "open"};
+  return kEnds[static_cast<std::size_t>(end)];
+}
+
+Json admission_json(const Admission& admission) {
   Json object = norms_json(admission.event);
   object["by"] = admission.by_error ? "error" : "norm";
   object["lock_steps"] = admission.event.left;
   object["first_step"] = admission.recovery.first_step;
   object["last_step"] = admission.recovery.last_step;
-  object["end"] = kEnds[static_cast<std::size_t>(admission.recovery.end)];
+  object["end"] = end_name(admission.recovery.end);
   object["relapse"] = admission.relapse;
   if (admission.released_before) object["released_before"] = *admission.released_before;
   return object;
@@ -102,6 +107,42 @@ Json worth_json(const RerunWorth& worth) {
   return object;
 }
 
+Json recovery_json(const RecoveryAudit& audit) {
+  Json object{{"unit", audit.unit},
+              {"first_step", audit.recovery.first_step},
+              {"last_step", audit.recovery.last_step},
+              {"end", end_name(audit.recovery.end)}};
+  if (audit.recovery.admitted_step) object["admitted_step"] = *audit.recovery.admitted_step;
+  put_if_any(object, "verdict", audit.verdict);
+  put_if_any(object, "place", audit.place);
+  put_if_known(object, "error", audit.error);
+  if (audit.outcome) object["outcome"] = to_string(*audit.outcome);
+  put_if_known(object, "loss", audit.loss);
+  put_if_known(object, "rerun_loss", audit.rerun_loss);
+  put_if_known(object, "distance", audit.distance);
+  object["rerun_seconds"] = number(audit.rerun_seconds);
+  put_if_known(object, "high_seconds", audit.extra_seconds);
+  return object;
+}
+
+Json audit_json(const Audit& audit) {
+  Json object{{"recoveries", audit.recoveries.size()},
+              {"rerun", audit.rerun},
+              {"helpful", audit.helpful},
+              {"slight", audit.slight},
+              {"loss_difference", number(audit.loss_difference)},
+              {"losses", audit.losses},
+              {"not_finite", audit.not_finite},
+              {"rerun_seconds", number(audit.rerun_seconds)},
+              {"other_reruns", audit.other_reruns},
+              {"other_rerun_seconds", number(audit.other_seconds)}};
+  if (audit.timed > 0) object["high_seconds"] = number(audit.extra_seconds);
+  object["timed"] = audit.timed;
+  object["seconds"] = number(audit.seconds());
+  put_if_known(object, "share_of_step_seconds", audit.share);
+  return object;
+}
+
 Json summary_json(const StorySummary& summary) {
   Json object{{"name", summary.name}, {"steps", summary.steps}};
   if (summary.steps > 0) {
@@ -138,9 +179,11 @@ Json summary_json(const StorySummary& summary) {
 std::string story_json(const Story& story) {
   Json episodes = Json::array();
   for (const Episode& episode : story.episodes) episodes.push_back(episode_json(episode));
-  const Json object{{"summary", summary_json(story.summary)},
-                    {"episode_count", story.episode_count},
-                    {"episodes", std::move(episodes)}};
+  Json recoveries = Json::array();
+  for (const RecoveryAudit& recovery : story.recoveries) recoveries.push_back(recovery_json(recovery));
+  const Json object{{"summary", summary_json(story.summary)}, {"audit", audit_json(story.audit)},
+                    {"recovery_count", story.recovery_count}, {"recoveries", std::move(recoveries)},
+                    {"episode_count", story.episode_count},   {"episodes", std::move(episodes)}};
   return object.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

@@ -171,6 +171,14 @@ std::vector<std::string> summary_lines(const StorySummary& summary) {
   return lines;
 }
 
+std::vector<std::string> recovery_lines(const Story& story) {
+  if (story.audit.recoveries.empty()) return {};
+  std::vector<std::string> lines = audit_lines(story.audit, story.recoveries);
+  lines.push_back("  " + audit_text(story.audit));
+  lines.push_back("  " + audit_method_text());
+  return lines;
+}
+
 std::vector<std::string> episode_lines(const Episode& episode, const StorySummary& summary) {
   std::vector<std::string> lines{step_text(episode) + ": " + head_of(episode)};
   const auto add = [&](const std::string& text) {

@@ -22,7 +22,8 @@ ViewLimits limits_for(std::size_t runs) {
                     .timeline_rows = 30,
                     .timeline_bars = 1000,
                     .events = 20,
-                    .reruns = 10};
+                    .reruns = 10,
+                    .recoveries = 20};
   if (runs > 12) limits.map = {.columns = 240, .rows = 60};
   if (runs > 12) limits.curve_points = 400;
   return limits;

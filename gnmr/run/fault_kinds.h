@@ -19,18 +19,19 @@ namespace gnmr::run {
 enum class FaultSite : std::uint8_t { before_cast, cast, after_cast, run };
 
 // X(kind, name, site)
-#define GNMR_FAULT_KINDS(X)                       \
-  X(input_bad, "input-bad", before_cast)          \
-  X(saturate, "saturate", cast)                   \
-  X(overflow, "overflow", cast)                   \
-  X(gradient_overflow, "gradient-overflow", cast) \
-  X(stale_scale, "stale-scale", cast)             \
-  X(stuck_amax, "stuck-amax", cast)               \
-  X(flush, "flush", cast)                         \
-  X(drift, "drift", cast)                         \
-  X(bit_flip, "bit-flip", after_cast)             \
-  X(wrong_rows, "wrong-rows", after_cast)         \
-  X(nan_gradient, "nan-gradient", after_cast)     \
+#define GNMR_FAULT_KINDS(X)                           \
+  X(input_bad, "input-bad", before_cast)              \
+  X(saturate, "saturate", cast)                       \
+  X(overflow, "overflow", cast)                       \
+  X(gradient_overflow, "gradient-overflow", cast)     \
+  X(stale_scale, "stale-scale", cast)                 \
+  X(stuck_amax, "stuck-amax", cast)                   \
+  X(flush, "flush", cast)                             \
+  X(drift, "drift", cast)                             \
+  X(bit_flip, "bit-flip", after_cast)                 \
+  X(wrong_rows, "wrong-rows", after_cast)             \
+  X(nan_gradient, "nan-gradient", after_cast)         \
+  X(forward_overflow, "forward-overflow", after_cast) \
   X(bad_batch, "bad-batch", run)
 
 /// What can go wrong.

@@ -60,6 +60,9 @@ TEST(Explain, ATrial) {
   EXPECT_TRUE(has(run.out, "step 3: numeric: a, forward: error 0.5, 4 times its limit of 0.125")) << run.out;
   EXPECT_TRUE(has(run.out, "a by its error: was in high precision from step 4")) << run.out;
   EXPECT_TRUE(has(run.out, "1 step was run again: 1 helpful")) << run.out;
+  EXPECT_TRUE(has(run.out, "What each recovery was worth and cost (1 recovery):")) << run.out;
+  EXPECT_TRUE(has(run.out, "4 on   a           numeric  forward  helpful    open  3.5 → 2.5      0.75     0.25"))
+      << run.out;
   EXPECT_TRUE(has(run_gnmr("explain " + journal + " --unit b").out, "0 episodes with units b"));
   EXPECT_TRUE(has(run_gnmr("explain " + journal + " --from 3 --to 3").out, "1 episode from step 3 to step 3"));
 }

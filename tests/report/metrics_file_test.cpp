@@ -26,7 +26,8 @@ class MetricsFile : public ::testing::Test {
 
 TEST_F(MetricsFile, GivesWhatWasWritten) {
   const Metrics metrics = read(
-      "{\"kind\":\"train\",\"step\":1,\"loss\":5.5,\"grad_norm\":\"inf\",\"applied\":false,\"seconds\":0.5}\n"
+      "{\"kind\":\"train\",\"step\":1,\"loss\":5.5,\"grad_norm\":\"inf\",\"applied\":false,\"seconds\":0.5,"
+      "\"recovered\":2}\n"
       "{\"kind\":\"weather\",\"step\":\"sunny\"}\n"
       "\n"
       "{\"kind\":\"eval\",\"step\":1,\"loss_high\":2.25,\"loss_low\":\"nan\"}\n");
@@ -36,6 +37,7 @@ TEST_F(MetricsFile, GivesWhatWasWritten) {
   EXPECT_TRUE(std::isinf(*metrics.train[0].grad_norm));
   EXPECT_FALSE(metrics.train[0].applied);
   EXPECT_FALSE(metrics.train[0].tokens.has_value());
+  EXPECT_EQ(metrics.train[0].recovered, 2);
   ASSERT_EQ(metrics.evals.size(), 1U);
   EXPECT_EQ(metrics.evals[0].loss_high, 2.25);
   EXPECT_TRUE(std::isnan(*metrics.evals[0].loss_low));

@@ -66,8 +66,24 @@ TEST_F(Recoveries, FutileOpenAndThoseThatBeganBeforeTheJournal) {
   ASSERT_EQ(history.recoveries.size(), 2U);
   EXPECT_EQ(history.recoveries[0].first_step, 5);
   EXPECT_EQ(history.recoveries[0].end, RecoveryEnd::futile);
+  EXPECT_FALSE(history.recoveries[0].admitted_step.has_value());
   EXPECT_EQ(history.recoveries[1].last_step, 9);
   EXPECT_EQ(history.recoveries[1].end, RecoveryEnd::open);
+}
+
+// A decision releases before it admits; in the journal the line of the admission stands first.
+TEST_F(Recoveries, ReleasedAndAdmittedAgainInOneStep) {
+  step(10, 1, {{"b", JournalEventKind::admitted}});
+  step(15, 1, {{"b", JournalEventKind::admitted}, {"b", JournalEventKind::released}});
+  step(20, 0, {{"b", JournalEventKind::released}});
+  const RecoveryHistory history = recovery_history(journal_);
+  ASSERT_EQ(history.recoveries.size(), 2U);
+  EXPECT_EQ(history.recoveries[0].admitted_step, 10);
+  EXPECT_EQ(history.recoveries[0].first_step, 11);
+  EXPECT_EQ(history.recoveries[0].last_step, 15);
+  EXPECT_EQ(history.recoveries[1].admitted_step, 15);
+  EXPECT_EQ(history.recoveries[1].first_step, 16);
+  EXPECT_EQ(history.recoveries[1].last_step, 20);
 }
 
 TEST_F(Recoveries, UnitsThatTheHeaderDoesNotKnow) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "gnmr/core/error.h"
+#include "gnmr/report/audit.h"
 #include "io/temporary_folder.h"
 #include "report/sample_run.h"
 
@@ -59,6 +60,28 @@ TEST_F(ReportOf, StepsThatWereRunAgainHaveTheirWorth) {
   }
   test::write_sample_run(at("run"), {});
   EXPECT_FALSE(has(make_report(at("run")).html, "What recovery was worth"));
+}
+
+TEST_F(ReportOf, EachRecoveryHasItsWorthAndCost) {
+  test::write_sample_run(at("run"), {.with_trials = true});
+  for (const bool plain : {false, true}) {
+    const std::string html = make_report(at("run"), {.plain = plain}).html;
+    for (const char* const text :
+         {"Each recovery: its worth and its cost", "not run again", "not measured", "rerun s", "high s",
+          "Cost: ", " of the time in steps.", "What high precision took is estimated"}) {
+      EXPECT_TRUE(has(html, text)) << text;
+    }
+  }
+  // Steps all take 0.11 s, and so high precision took nothing.
+  const Audit audit = audit_run(read_run_records(at("run")));
+  ASSERT_GE(audit.recoveries.size(), 3U);
+  for (const RecoveryAudit& recovery : audit.recoveries) {
+    if (recovery.recovery.last_step < 80) {
+      EXPECT_NEAR(recovery.extra_seconds.value(), 0, 1e-12);
+    }
+  }
+  test::write_sample_run(at("run"), {.controller = "watch"});
+  EXPECT_FALSE(has(make_report(at("run")).html, "Each recovery: its worth"));
 }
 
 TEST_F(ReportOf, StepsThatAResumedRunDidNotReachAgainAreNotShown) {

@@ -121,6 +121,43 @@ TEST_F(StoryOf, ATrialTellsItsVerdictFirst) {
               "4 steps were run again (1 replay)"});
 }
 
+TEST_F(StoryOf, EachRecoveryWithItsWorthAndCost) {
+  step(7).trials = {{.step = 7,
+                     .verdict = "numeric",
+                     .units = {"a"},
+                     .errors = {0.5},
+                     .losses = {3.5, 2.5},
+                     .seconds = 0.25,
+                     .places = {"forward"},
+                     .distance = 0.75}};
+  run_.journal->steps.back().events = {event(7, "a", JournalEventKind::admitted, 0.5)};
+  step(9).events = {event(9, "a", JournalEventKind::released, 0.1, 0), event(9, "c.down", JournalEventKind::admitted)};
+  const Story story = tell();
+  EXPECT_EQ(story.recovery_count, 2U);
+  std::string text;
+  for (const std::string& line : recovery_lines(story)) text += line + "\n";
+  expect_all(text, {"8 to 9  a             numeric        forward", "3.5 → 2.5", "10 on   c.down        not run again",
+                    "sum     2 recoveries", "together 0.25 s.", "is estimated"});
+  const nlohmann::json json = nlohmann::json::parse(story_json(story));
+  EXPECT_EQ(json["audit"]["recoveries"], 2);
+  EXPECT_EQ(json["audit"]["rerun_seconds"], 0.25);
+  EXPECT_EQ(json["audit"]["loss_difference"], 1.0);
+  EXPECT_FALSE(json["audit"].contains("high_seconds"));
+  ASSERT_EQ(json["recoveries"].size(), 2U);
+  EXPECT_EQ(json["recoveries"][0]["admitted_step"], 7);
+  EXPECT_EQ(json["recoveries"][0]["distance"], 0.75);
+  EXPECT_EQ(json["recoveries"][0]["outcome"], "helpful");
+  EXPECT_FALSE(json["recoveries"][1].contains("outcome"));
+  // Told are those that were asked for; the sums stay those of the run.
+  EXPECT_EQ(tell({.unit_glob = "c.*"}).recoveries.at(0).unit, "c.down");
+  EXPECT_EQ(tell({.from_step = 10}).recovery_count, 1U);
+  EXPECT_EQ(tell({.to_step = 8}).recovery_count, 1U);
+  const Story one = tell({.limit = 1});
+  ASSERT_EQ(one.recoveries.size(), 1U);
+  EXPECT_EQ(one.recoveries[0].unit, "a") << "it cost something";
+  EXPECT_EQ(one.audit.recoveries.size(), 2U);
+}
+
 TEST_F(StoryOf, CommonStepsAndDenialsThatFollowEachOtherAreOneEpisode) {
   step(1, 3, true).events = {event(1, "a", JournalEventKind::risk)};
   step(2, 2, true).events = {event(2, "b", JournalEventKind::risk, 7.0)};
@@ -223,6 +260,8 @@ TEST(StoryOfAFolder, AgreesWithThePage) {
   EXPECT_EQ(story.summary.worth.reruns, 5U);
   EXPECT_EQ(story.summary.worth.helpful, 2U);
   EXPECT_NEAR(story.summary.worth.share.value(), 1.25 / (200 * 0.11), 1e-9);
+  EXPECT_EQ(story.audit.recoveries.size(), story.summary.recoveries);
+  EXPECT_EQ(story.audit.rerun_seconds + story.audit.other_seconds, story.summary.worth.seconds);
   const RunFiles alone = read_journal_alone(folder.file("run/journal.jsonl"));
   const Story from_journal = make_story(alone, {.limit = 0});
   EXPECT_EQ(from_journal.episodes.size(), story.episodes.size());

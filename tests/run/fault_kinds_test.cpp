@@ -23,7 +23,7 @@ TEST(FaultKinds, NamesReadBack) {
     EXPECT_NE(expected_fault().find(spec.name), std::string::npos);
     EXPECT_NE(std::string_view(GNMR_FAULT_NAMES).find(spec.name), std::string_view::npos);
   }
-  EXPECT_EQ(names.size(), 12U);
+  EXPECT_EQ(names.size(), 13U);
 }
 
 TEST(FaultKinds, OthersAreRefused) {

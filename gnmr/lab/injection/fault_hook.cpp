@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <limits>
 #include <sstream>
 
 #include "gnmr/core/error.h"
@@ -103,6 +104,10 @@ at::Tensor FaultHook::after_product(const nn::LowPathCall& call, const at::Tenso
   run::RandomStream random = random_of(call);
   if (fault->kind == FaultKind::wrong_rows) return replace_rows(result, settings_.strength / kAllRowsStrength, random);
   if (fault->kind == FaultKind::nan_gradient && call.product != Product::forward) return put_nan(result, random);
+  if (fault->kind == FaultKind::forward_overflow && call.product == Product::forward) {
+    // The cast of a next layer may cut infinities to something finite; a NaN goes through.
+    return put_nan(multiply_large(result, std::numeric_limits<double>::infinity()), random);
+  }
   return result;
 }
 

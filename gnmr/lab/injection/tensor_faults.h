@@ -25,7 +25,7 @@ at::Tensor cut_at_share(const at::Tensor& matrix, double share);
 /// Magnitudes are cut at `limit`.
 at::Tensor cut_at(const at::Tensor& matrix, double limit);
 
-/// Elements above 1/8 of the largest are multiplied.
+/// Elements above 1/8 of the largest are multiplied; by infinity too.
 at::Tensor multiply_large(const at::Tensor& matrix, double factor);
 
 /// Elements below `share` of the largest become 0; a share above 1 is as 1.

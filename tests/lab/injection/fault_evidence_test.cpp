@@ -85,7 +85,8 @@ TEST(FaultEvidence, IsSeenWhereTheSiteLetsIt) {
 
 TEST(FaultEvidence, IsMilderForLess) {
   for (const run::FaultKindSpec& spec : run::fault_kinds()) {
-    if (spec.site == run::FaultSite::run || spec.kind == FaultKind::nan_gradient) continue;
+    if (spec.site == run::FaultSite::run) continue;
+    if (spec.kind == FaultKind::nan_gradient || spec.kind == FaultKind::forward_overflow) continue;  // not by strength
     SCOPED_TRACE(spec.name);
     const double strong = run_fault(spec.kind, false, 64, Comparison::full).product;
     const double mild = run_fault(spec.kind, false, 4, Comparison::full).product;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 #include <map>
+#include <set>
 
 #include "gnmr/core/error.h"
 #include "torch/tensor_testing.h"
@@ -106,6 +107,7 @@ const std::map<FaultKind, std::vector<std::string>>& places_of_kinds() {
       {FaultKind::wrong_rows,
        {"after_product forward", "after_product input_gradient", "after_product weight_gradient"}},
       {FaultKind::nan_gradient, {"after_product input_gradient", "after_product weight_gradient"}},
+      {FaultKind::forward_overflow, {"after_product forward"}},
       {FaultKind::bad_batch, {}},
   };
   return places;
@@ -281,6 +283,25 @@ TEST(FaultHook, ChanceGoesByStepMicroBatchProductLayerAndSeed) {
       for (std::size_t j = 0; j < i; ++j) EXPECT_FALSE(same_bits(results[i], results[j])) << i << ' ' << j;
     }
   }
+}
+
+TEST(FaultHook, AnOverflowIsInfiniteWhereValuesAreLargeAndNanOnce) {
+  const at::Tensor matrix = normal({32, 24}, 30);
+  const at::Tensor infinite = by_elements(matrix, [](float value, float largest) {
+    return std::fabs(value) > largest / 8 ? std::copysign(HUGE_VALF, value) : value;
+  });
+  FaultHook hook = hook_of(FaultKind::forward_overflow);
+  std::set<std::int64_t> places;
+  for (std::int64_t micro_batch = 0; micro_batch < 20; ++micro_batch) {
+    LowPathCall call = call_of(Product::forward);
+    call.micro_batch = micro_batch;
+    const at::Tensor after = hook.after_product(call, matrix);
+    ASSERT_EQ(after.isnan().sum().item<std::int64_t>(), 1);
+    EXPECT_EQ((after == infinite).sum().item<std::int64_t>(), matrix.numel() - 1);
+    EXPECT_GT(after.isinf().sum().item<std::int64_t>(), matrix.numel() / 4);
+    places.insert(after.isnan().view({-1}).nonzero().item<std::int64_t>());
+  }
+  EXPECT_GT(places.size(), 10U);
 }
 
 TEST(FaultHook, StrengthIsTheShareThatIsHit) {
