@@ -86,6 +86,7 @@ std::string faults_footer() {
   text += "  none               nothing: what being watched costs (--steps 2000 says more)\n";
   text += "Arms:\n";
   for (const lab::Arm& arm : lab::fault_arms()) text += fmt::format("  {:<18} {}\n", arm.name, arm.about);
+  text += "  ARM:NAME=VALUE,... with other settings or options, a rival with other parameters: for sweeps\n";
   text +=
       "\nEach arm has the same data, seed by seed, and the same faults; seeds differ in both. The controller's "
       "options\n"
@@ -94,6 +95,7 @@ std::string faults_footer() {
       "  gnmr lab faults --fault saturate                            11 arms, seeds 0 1 2\n"
       "  gnmr lab faults --fault required --seeds 0 1 2 3 4 --options frozen.json --out runs/faults\n"
       "  gnmr lab faults --fault none --steps 2000 --arms none norms trial\n"
+      "  gnmr lab faults --fault overflow --arms high none zclip zclip:z=2 trial trial:error_factor=3\n"
       "  gnmr lab faults --fault required --resume                   go on after Ctrl-C\n"
       "  gnmr lab faults --from runs/faults --collect results.jsonl  keep what is finished\n"
       "  gnmr lab faults --from here.jsonl there.jsonl --out docs    one table of both\n\n";

@@ -113,7 +113,8 @@ auto order_of(const FaultCell& cell) {
   const std::string kind = cell.fault.substr(0, cell.fault.find(':'));
   const auto fault = std::find_if(kinds.begin(), kinds.end(), [&](const auto& spec) { return spec.name == kind; });
   const std::vector<Arm>& arms = fault_arms();
-  const auto arm = std::find_if(arms.begin(), arms.end(), [&](const Arm& one) { return one.name == cell.result.arm; });
+  const std::string plain = cell.result.arm.substr(0, cell.result.arm.find(':'));
+  const auto arm = std::find_if(arms.begin(), arms.end(), [&](const Arm& one) { return one.name == plain; });
   return std::tuple(fault - kinds.begin(), cell.fault, arm - arms.begin(), cell.result.arm, cell.result.seed);
 }
 

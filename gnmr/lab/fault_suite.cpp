@@ -7,6 +7,7 @@
 
 #include "gnmr/core/error.h"
 #include "gnmr/io/json_text.h"
+#include "gnmr/lab/setting_texts.h"
 #include "gnmr/lab/suite.h"
 #include "gnmr/run/fault_kinds.h"
 
@@ -15,6 +16,7 @@ namespace {
 
 constexpr std::string_view kRequired = "required";
 constexpr std::string_view kAll = "all";
+constexpr char kParameters = ':';  // between an arm and what is changed in it
 
 const std::vector<std::string>& required_faults() {
   static const std::vector<std::string> names{"saturate", "overflow", "gradient-overflow", "wrong-rows"};
@@ -177,8 +179,38 @@ const std::vector<std::string>& required_fault_arms() {
   return names;
 }
 
+std::optional<Arm> fault_arm(std::string_view name) {
+  const std::size_t end = std::min(name.find(kParameters), name.size());
+  const std::vector<Arm>& all = fault_arms();
+  const auto found =
+      std::find_if(all.begin(), all.end(), [&](const Arm& one) { return one.name == name.substr(0, end); });
+  if (found == all.end()) return std::nullopt;
+  Arm arm = *found;
+  if (end == name.size()) return arm;
+  arm.name = arm.label = name;
+  std::string_view rest = name.substr(end + 1);
+  const auto rival = std::find_if(arm.texts.begin(), arm.texts.end(),
+                                  [](const std::string& text) { return text.starts_with("rival="); });
+  if (rival != arm.texts.end()) {
+    *rival += kParameters + std::string(rest);
+    return arm;
+  }
+  arm.about += fmt::format("; {}", rest);
+  for (std::size_t comma = 0; comma != rest.npos; rest = rest.substr(std::min(rest.size(), comma + 1))) {
+    comma = rest.find(',');
+    arm.texts.emplace_back(rest.substr(0, comma));
+  }
+  settings_from_texts(arm.texts);
+  return arm;
+}
+
 std::vector<Arm> choose_fault_arms(std::span<const std::string> names) {
   std::vector<std::string> wanted;
+  std::vector<Arm> arms = fault_arms();
+  for (const std::string& name : names) {
+    if (name.find(kParameters) == name.npos) continue;
+    if (const std::optional<Arm> arm = fault_arm(name)) arms.push_back(*arm);
+  }
   for (const std::string& name : names) {
     if (name == kAll) return fault_arms();
     if (name == kRequired) {
@@ -187,7 +219,7 @@ std::vector<Arm> choose_fault_arms(std::span<const std::string> names) {
       wanted.push_back(name);
     }
   }
-  return choose_arms(fault_arms(), wanted);
+  return choose_arms(arms, wanted);
 }
 
 const std::vector<std::string>& fault_texts() {

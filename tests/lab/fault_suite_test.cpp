@@ -58,6 +58,26 @@ TEST(FaultSuite, EveryArmIsValidUnderEveryFault) {
   EXPECT_NE(test::error_of<Error>([] { choose_fault_arms(Texts{"none", "random"}); }).find("trial"), std::string::npos);
 }
 
+TEST(FaultSuite, AnArmCanHaveOtherSettingsForASweep) {
+  const std::vector<Arm> arms =
+      choose_fault_arms(Texts{"zclip:z=3,alpha=0.9", "trial:error_factor=3,patrol=0.25", "trial", "random"});
+  ASSERT_EQ(arms.size(), 4u);
+  EXPECT_EQ(arms[0].name, "trial");
+  EXPECT_EQ(arms[1].name, "random");
+  const FaultSubject saturate = fault_subject("saturate");
+  const run::TrainSettings zclip = settings_of(saturate, arms[2]);
+  EXPECT_EQ(arms[2].name, "zclip:z=3,alpha=0.9");
+  EXPECT_EQ(zclip.rival, "zclip:z=3,alpha=0.9");
+  EXPECT_EQ(zclip.controller, "watch");
+  const run::TrainSettings trial = settings_of(saturate, arms[3]);
+  EXPECT_EQ(trial.options.error_factor, 3);
+  EXPECT_EQ(trial.patrol, 0.25);
+  EXPECT_EQ(trial.options.selector, Selector::trial);
+  EXPECT_THROW(choose_fault_arms(Texts{"trail:patrol=1"}), Error);
+  EXPECT_THROW(choose_fault_arms(Texts{"trial:patrl=1"}), Error);
+  EXPECT_THROW(choose_fault_arms(Texts{"trial:"}), Error);
+}
+
 TEST(FaultSuite, ArmsChangeWhatDefinesThem) {
   const FaultSubject saturate = fault_subject("saturate");
   const run::TrainSettings trial = settings_of(saturate, arm_named("trial"));
