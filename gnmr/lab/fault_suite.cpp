@@ -32,7 +32,7 @@ std::vector<Arm> references() {
   return {{"high",
            "high precision",
            "Every product in high precision, no faults; the controller only watches",
-           {"recipe=none", "controller=watch", "selector=norms", "faults="}},
+           {"recipe=none", "controller=watch", "selector=norms", "faults=", "harm=false"}},
           {"none",
            "no recovery",
            "The recipe with the faults; the controller only watches",
@@ -67,7 +67,7 @@ std::vector<Arm> rivals() {
     arms.push_back({name,
                     name,
                     "What others do to gradients, no recovery (docs/rivals.md)",
-                    {fmt::format("rival={}", name), "controller=watch", "selector=norms"}});
+                    {fmt::format("rival={}", name), "controller=watch", "selector=norms", "harm=false"}});
   }
   return arms;
 }

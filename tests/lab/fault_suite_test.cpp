@@ -89,12 +89,12 @@ TEST(FaultSuite, ArmsChangeWhatDefinesThem) {
   const auto changed = [&](const std::string& arm) {
     return changed_settings(trial, settings_of(saturate, arm_named(arm)));
   };
-  EXPECT_EQ(changed("high"), (Texts{"recipe", "controller", "faults", "selector"}));
+  EXPECT_EQ(changed("high"), (Texts{"recipe", "controller", "faults", "harm", "selector"}));
   EXPECT_EQ(changed("none"), (Texts{"controller", "selector"}));
   EXPECT_EQ(changed("norms"), Texts{"selector"});
   EXPECT_EQ(changed("evidence"), (Texts{"evidence_from", "selector", "guard"}));
   EXPECT_EQ(changed("oracle"), (Texts{"oracle", "selector"}));
-  EXPECT_EQ(changed("zclip"), (Texts{"controller", "rival", "selector"}));
+  EXPECT_EQ(changed("zclip"), (Texts{"controller", "harm", "rival", "selector"}));
   EXPECT_EQ(changed("norms-clip"), (Texts{"selector", "guard"}));
   EXPECT_EQ(changed("trial-no-patrol"), Texts{"patrol"});
   EXPECT_EQ(changed("gnmr-only"), (Texts{"patrol", "delta_tau", "fall_tau"}));
