@@ -6,6 +6,8 @@
 #include <limits>
 #include <utility>
 
+#include "gnmr/core/signal_rules.h"
+
 namespace gnmr {
 namespace {
 
@@ -30,32 +32,6 @@ constexpr std::size_t kNoUnit = std::numeric_limits<std::size_t>::max();
 
 std::size_t padded_size(std::size_t units) { return (units + kBlockUnits - 1) / kBlockUnits * kBlockUnits; }
 
-unit_math::Rules make_rules(const Options& options) {
-  unit_math::Rules rules{
-      .beta = options.beta,
-      .one_minus_beta = 1.0 - options.beta,
-      .tau = options.tau,
-      .delta_tau = options.delta_tau,
-      .fall_tau = options.fall_tau,
-      .baseline = options.baseline,
-      .noise_factor = options.noise_factor,
-      .noise_beta = options.noise_beta,
-      .one_minus_noise_beta = 1.0 - options.noise_beta,
-      .mean_cap = options.mean_cap,
-      .fall_on = options.fall_tau > 0,
-      .cap_on = options.mean_cap > 0,
-      .warmup_samples = static_cast<unsigned>(options.warmup_samples),
-      .plain_low = std::numeric_limits<double>::denorm_min(),
-      .plain_high = std::min(options.tau, unit_math::kRatioCap / 2),
-  };
-  if (rules.cap_on) {
-    // A hair inside the cap, so that the rounding of the ratio cannot hide a capped sample.
-    rules.plain_low = std::max(rules.plain_low, (1.0 / options.mean_cap) * (1.0 + 0x1p-40));
-    rules.plain_high = std::min(rules.plain_high, options.mean_cap * (1.0 - 0x1p-40));
-  }
-  return rules;
-}
-
 void move_kept(double* to, const double* from) {
   to[0] = from[0];
   to[kBlockUnits] = from[kBlockUnits];
@@ -65,7 +41,7 @@ void move_kept(double* to, const double* from) {
 
 History::History(std::size_t units, const Options& options, const SignalKernels* kernels)
     : options_(options),
-      rules_(make_rules(options)),
+      rules_(signal_rules(options)),
       kernels_(kernels != nullptr ? kernels : available_signal_kernels().kernels[0]),
       units_(units),
       padded_(padded_size(units)),

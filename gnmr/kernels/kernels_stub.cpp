@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// The device part of this layer where it was built without CUDA: nothing is available, and every use says what to do.
+#include "gnmr/core/error.h"
+#include "gnmr/kernels/adamw.h"
+#include "gnmr/kernels/device.h"
+#include "gnmr/kernels/norms.h"
+#include "gnmr/kernels/read_floor.h"
+#include "gnmr/kernels/signals.h"
+
+namespace gnmr::kernels {
+namespace {
+
+[[noreturn]] void refuse() {
+  throw Error(
+      "[kernels] built without CUDA: put nvcc (CUDA 12 or newer) on the PATH and configure with -DGNMR_CUDA=ON");
+}
+
+}  // namespace
+
+struct UnitNorms::Impl {};
+struct AdamW::Impl {};
+struct UnitSignals::Impl {};
+
+bool available() { return false; }
+
+UnitNorms::UnitNorms(std::uint32_t) { refuse(); }
+UnitNorms::UnitNorms(UnitNorms&&) noexcept = default;
+UnitNorms& UnitNorms::operator=(UnitNorms&&) noexcept = default;
+UnitNorms::~UnitNorms() = default;
+bool UnitNorms::sum_squares(std::span<const Slice>, double*, void*) { refuse(); }
+void UnitNorms::clip(const double*, double, const ClipOutputs&, void*) { refuse(); }
+
+AdamW::AdamW() { refuse(); }
+AdamW::AdamW(AdamW&&) noexcept = default;
+AdamW& AdamW::operator=(AdamW&&) noexcept = default;
+AdamW::~AdamW() = default;
+bool AdamW::step(std::span<const AdamWTensor>, const AdamWSettings&, const Gate*, void*) { refuse(); }
+
+UnitSignals::UnitSignals(std::uint32_t, const SignalSettings&) { refuse(); }
+UnitSignals::UnitSignals(UnitSignals&&) noexcept = default;
+UnitSignals& UnitSignals::operator=(UnitSignals&&) noexcept = default;
+UnitSignals::~UnitSignals() = default;
+void UnitSignals::set_flags(std::span<const std::uint8_t>, void*) { refuse(); }
+void UnitSignals::observe(const SignalInputs&, Hold, const SignalOutputs&, void*) { refuse(); }
+SignalMemory UnitSignals::save(void*) const { refuse(); }
+void UnitSignals::load(const SignalMemory&, void*) { refuse(); }
+
+void read_floor(const void*, std::size_t, ReadOrder, std::uint32_t*, void*) { refuse(); }
+
+}  // namespace gnmr::kernels

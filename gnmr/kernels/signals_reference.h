@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// What signals.h computes, unit by unit, on the host: the answer that the kernels are compared with, bit for bit.
+//
+// Goals: the same header as the device, in a plain loop; tests compare it with the core. Non-goals: speed.
+// The file is compiled with -ffp-contract=off.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "gnmr/kernels/signals.h"
+
+namespace gnmr::kernels {
+
+/// The histories of all units, on the host.
+class ReferenceSignals {
+ public:
+  ReferenceSignals(std::uint32_t units, const SignalSettings& settings);
+
+  void set_flags(std::span<const std::uint8_t> flags) { flags_.assign(flags.begin(), flags.end()); }
+
+  /// One step; the inputs are in host memory. Whether the update is held is in the alarm.
+  const StepAlarm& observe(const SignalInputs& inputs, Hold hold);
+
+  const std::vector<Risk>& risks() const { return risks_; }
+  const std::vector<double>& severities() const { return severities_; }
+  const SignalMemory& memory() const { return memory_; }
+  void load(const SignalMemory& memory) { memory_ = memory; }
+
+ private:
+  std::uint32_t units_;
+  SignalSettings settings_;
+  SignalMemory memory_;
+  std::vector<std::uint8_t> flags_;
+  std::vector<Risk> risks_;
+  std::vector<double> severities_;
+  StepAlarm alarm_ = {};
+};
+
+}  // namespace gnmr::kernels

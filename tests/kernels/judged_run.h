@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+// A judge of the core on random norms and errors, and what a device that watches the same run must find.
+//
+// Goals: the host's reference and the device's kernels are compared with the core by the same steps.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/random_errors.h"
+#include "core/random_run.h"
+#include "gnmr/core/judge.h"
+#include "gnmr/core/signal_rules.h"
+#include "gnmr/kernels/signals.h"
+
+namespace gnmr::kernels::testing {
+
+using gnmr::testing::NormArrays;
+using gnmr::testing::Random;
+using gnmr::testing::RandomErrors;
+using gnmr::testing::RandomRun;
+
+/// The kernels' word for a selector in force.
+inline Basis basis_of(Selector selector) {
+  switch (selector) {
+    case Selector::evidence:
+      return Basis::evidence;
+    case Selector::evidence_after_alarm:
+      return Basis::evidence_after_alarm;
+    case Selector::trial:
+      return Basis::trial;
+    case Selector::automatic:
+    case Selector::norms:
+      break;
+  }
+  return Basis::norms;
+}
+
+inline SignalSettings settings_of(const Options& options, Selector selector) {
+  return {.rules = signal_rules(options),
+          .window = static_cast<std::uint32_t>(options.window),
+          .alarm = {.common_share = options.common_share, .basis = basis_of(selector)}};
+}
+
+/// What a controller's state remembers, as a device does.
+inline SignalMemory memory_of(const ControllerState& state, const SignalSettings& settings) {
+  const auto units = static_cast<std::uint32_t>(state.units.size());
+  SignalMemory memory = empty_memory(units, settings);
+  for (std::uint32_t unit = 0; unit < units; ++unit) {
+    const UnitState& from = state.units[unit];
+    remember(memory, settings, unit,
+             {.samples = from.samples,
+              .changes = from.changes,
+              .mean_sum = from.mean_sum,
+              .rise_change_sum = from.rise_change_sum,
+              .fall_change_sum = from.fall_change_sum,
+              .ratios = from.ratios,
+              .inverses = from.inverses});
+  }
+  return memory;
+}
+
+/// The same memory with every ring turned so that its spare slot is the first, and nothing in it.
+inline SignalMemory turned(const SignalMemory& memory, std::uint32_t window) {
+  SignalMemory result = memory;
+  const std::size_t units = memory.counts.size() / 2;
+  const std::size_t slots = std::size_t{window} + 1;
+  for (std::size_t unit = 0; unit < units; ++unit) {
+    const std::size_t spare = memory.counts[units + unit];
+    for (std::size_t slot = 0; slot < slots; ++slot) {
+      const std::size_t from = (spare + slot) % slots * units + unit;
+      result.ratios[slot * units + unit] = slot == 0 ? 0.0 : memory.ratios[from];
+      result.inverses[slot * units + unit] = slot == 0 ? 0.0 : memory.inverses[from];
+    }
+    result.counts[units + unit] = 0;
+  }
+  return result;
+}
+
+/// What a device is given in one observation, and what it must find.
+struct WatchedStep {
+  std::vector<double> norms = {};
+  std::vector<std::uint8_t> sampled = {};
+  std::vector<std::uint8_t> flags = {};
+  std::vector<std::uint8_t> patrol = {};  // empty: none
+  Hold hold = Hold::never;
+
+  std::vector<Risk> risks = {};
+  std::vector<double> severities = {};
+  gnmr::Alarm alarm = {};
+  bool is_rerun = false;  // then `alarmed` and `held` mean nothing
+  bool alarmed = false;
+  bool held = false;
+
+  SignalInputs inputs() const {
+    return {.norms = norms.data(), .sampled = sampled.data(), .patrol = patrol.empty() ? nullptr : patrol.data()};
+  }
+};
+
+/// The first thing in which an answer differs from what the core found; empty: nothing.
+inline std::string difference(const WatchedStep& step, const StepAlarm& alarm, const std::vector<Risk>& risks,
+                              const std::vector<double>& severities) {
+  if (alarm.centre != step.alarm.centre) return "centre";
+  if (alarm.counts.sampled != step.alarm.sampled) return "sampled";
+  if (alarm.counts.sampled - alarm.counts.non_finite != step.alarm.finite) return "finite";
+  if ((alarm.common != 0) != step.alarm.common) return "common";
+  if (alarm.counts.non_finite + alarm.counts.finite_risks != step.alarm.risks.size()) return "risks";
+  if (risks != step.risks) return "kinds of risk";
+  if (severities != step.severities) return "severities";
+  if (step.is_rerun) return alarm.held != 0 ? "held" : "";
+  if ((alarm.alarmed != 0) != step.alarmed) return "alarmed";
+  if ((alarm.held != 0) != step.held) return "held";
+  return "";
+}
+
+/// A judged run of random units, step by step, reruns included.
+class JudgedRun {
+ public:
+  explicit JudgedRun(std::uint64_t seed)
+      : random_(seed),
+        units_(gnmr::testing::random_units(random_, 3 + random_.below(60))),
+        judge_(units_, options(random_), {.places = kPlaces, .expected = {0.02, 0.0}, .can_rerun = true}),
+        norms_(random_, units_.size()),
+        errors_(random_, units_.size(), kPlaces) {}
+
+  std::uint32_t units() const { return static_cast<std::uint32_t>(units_.size()); }
+  SignalSettings settings() const { return settings_of(judge_.controller().options(), judge_.selector()); }
+
+  /// The memory of the core after the last step that has ended.
+  SignalMemory memory() const { return memory_of(judge_.save().controller, settings()); }
+
+  /// Whether the step has ended: no rerun of it is to come.
+  bool has_ended() const { return !rerun_; }
+
+  /// The next observation: of a new step, or of the rerun of the last.
+  const WatchedStep& next() {
+    if (rerun_) {
+      take_rerun();
+    } else {
+      take_step();
+    }
+    return step_;
+  }
+
+ private:
+  static constexpr std::uint32_t kPlaces = 2;
+
+  static Options options(Random& random) {
+    Options drawn = gnmr::testing::random_options(random);
+    drawn.max_cost = 1.0;  // with few units a smaller limit may leave room for none
+    return drawn;
+  }
+
+  Hold hold(bool may_rerun) const {
+    const Guard guard = judge_.controller().options().guard;
+    const bool may = may_rerun && judge_.reruns_left() > 0;
+    if (judge_.selector() == Selector::trial && may) return Hold::for_trial;
+    if (guard == Guard::skip) return Hold::for_guard;
+    return guard == Guard::replay && judge_.selector() != Selector::trial && may ? Hold::for_guard : Hold::never;
+  }
+
+  void take_norms() {
+    const NormArrays arrays(norms_.next());
+    step_.norms = arrays.norms;
+    step_.sampled = arrays.sampled;
+  }
+
+  void take_findings() {
+    step_.alarm = judge_.alarm();
+    for (UnitIndex unit = 0; unit < units_.size(); ++unit) {
+      const gnmr::Signals signals = judge_.controller().signals(unit);
+      step_.risks[unit] = static_cast<Risk>(signals.risk);
+      step_.severities[unit] = signals.risk == RiskKind::none ? 0.0 : signals.severity;
+    }
+  }
+
+  void take_step() {
+    const std::vector<double> errors = errors_.patrol();
+    const bool may_rerun = random_.chance(0.9);
+    step_ = {};
+    step_.risks.resize(units_.size());
+    step_.severities.resize(units_.size());
+    step_.hold = hold(may_rerun);
+    take_norms();
+    const ControllerState before = judge_.save().controller;
+    for (UnitIndex unit = 0; unit < units_.size(); ++unit) {
+      step_.flags.push_back(static_cast<std::uint8_t>((judge_.controller().is_free(unit) ? unit_flag::kFree : 0) |
+                                                      (before.units[unit].zero_muted ? unit_flag::kZeroMuted : 0)));
+    }
+    const Hearing& hearing =
+        judge_.hear({.step = ++number_, .norms = step_.norms, .sampled = step_.sampled}, errors, may_rerun);
+    step_.alarmed = hearing.alarmed;
+    step_.held = hearing.action != Action::proceed;
+    take_patrol(errors, hearing.standing_out);
+    take_findings();
+    rerun_ = hearing.action == Action::trial;
+    if (!rerun_) judge_.decide();
+  }
+
+  void take_patrol(const std::vector<double>& errors, std::span<const UnitIndex> standing_out) {
+    if (errors.empty()) return;
+    step_.patrol.assign(units_.size(), 0);
+    for (std::size_t i = 0; i < errors.size(); ++i) {
+      if (!std::isnan(errors[i])) step_.patrol[i / kPlaces] |= patrol_flag::kMeasured;
+    }
+    for (const UnitIndex unit : standing_out) step_.patrol[unit] |= patrol_flag::kStandsOut;
+  }
+
+  /// Other norms and a verdict, or a rerun that failed: then the same norms, which are remembered now.
+  void take_rerun() {
+    rerun_ = false;
+    step_.is_rerun = true;
+    step_.hold = Hold::never;
+    step_.patrol.clear();
+    if (random_.chance(0.1)) {
+      judge_.decide();
+      return;
+    }
+    take_norms();
+    judge_.conclude({.step = number_, .norms = step_.norms, .sampled = step_.sampled}, errors_.trial());
+    take_findings();
+  }
+
+  Random random_;
+  std::vector<Unit> units_;
+  Judge judge_;
+  RandomRun norms_;
+  RandomErrors errors_;
+  std::int64_t number_ = 0;
+  bool rerun_ = false;
+  WatchedStep step_;
+};
+
+}  // namespace gnmr::kernels::testing

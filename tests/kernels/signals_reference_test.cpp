@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/kernels/signals_reference.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gnmr/core/error.h"
+#include "io/golden_run.h"
+#include "kernels/judged_run.h"
+
+namespace gnmr::kernels {
+namespace {
+
+using testing::JudgedRun;
+using testing::WatchedStep;
+
+static_assert(static_cast<int>(Risk::non_finite) == static_cast<int>(RiskKind::non_finite));
+static_assert(static_cast<int>(Risk::rise) == static_cast<int>(RiskKind::rise));
+static_assert(static_cast<int>(Risk::fall) == static_cast<int>(RiskKind::fall));
+
+TEST(ReferenceSignals, FindsWhatTheCoreFindsInRandomRuns) {
+  std::size_t reruns = 0;
+  std::size_t held = 0;
+  std::size_t calm = 0;
+  for (std::uint64_t seed = 0; seed < 150; ++seed) {
+    JudgedRun run(seed);
+    ReferenceSignals signals(run.units(), run.settings());
+    for (int i = 0; i < 120; ++i) {
+      const WatchedStep& step = run.next();
+      signals.set_flags(step.flags);
+      const StepAlarm& alarm = signals.observe(step.inputs(), step.hold);
+      ASSERT_EQ(testing::difference(step, alarm, signals.risks(), signals.severities()), "")
+          << "seed " << seed << ", observation " << i;
+      reruns += step.is_rerun ? 1 : 0;
+      held += !step.is_rerun && step.held ? 1 : 0;
+      calm += !step.is_rerun && !step.held ? 1 : 0;
+      if (!run.has_ended()) continue;
+      const std::uint32_t window = run.settings().window;
+      ASSERT_EQ(testing::turned(signals.memory(), window), testing::turned(run.memory(), window))
+          << "seed " << seed << ", observation " << i;
+    }
+  }
+  EXPECT_GT(reruns, 300u);
+  EXPECT_GT(held, reruns);
+  EXPECT_GT(calm, 5000u);
+}
+
+TEST(ReferenceSignals, GoesOnFromTheMemoryOfTheCore) {
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    JudgedRun run(seed);
+    for (int i = 0; i < 60 || !run.has_ended(); ++i) run.next();
+    ReferenceSignals signals(run.units(), run.settings());
+    signals.load(run.memory());
+    for (int i = 0; i < 60; ++i) {
+      const WatchedStep& step = run.next();
+      signals.set_flags(step.flags);
+      ASSERT_EQ(
+          testing::difference(step, signals.observe(step.inputs(), step.hold), signals.risks(), signals.severities()),
+          "")
+          << "seed " << seed << ", observation " << i;
+    }
+  }
+}
+
+TEST(ReferenceSignals, FindsTheRisksOfTheGoldenTraces) {
+  for (const std::string& name : io::test::golden_names()) {
+    const io::test::GoldenRun run = io::test::load_golden(name);
+    Controller controller(run.units, run.options);
+    const auto units = static_cast<std::uint32_t>(run.units.size());
+    const SignalSettings settings = testing::settings_of(run.options, Selector::norms);
+    ReferenceSignals signals(units, settings);
+    for (const io::test::GoldenRow& row : run.rows) {
+      const ControllerState before = controller.save();
+      std::vector<std::uint8_t> flags(units);
+      for (UnitIndex unit = 0; unit < units; ++unit) {
+        flags[unit] = static_cast<std::uint8_t>((controller.is_free(unit) ? unit_flag::kFree : 0) |
+                                                (before.units[unit].zero_muted ? unit_flag::kZeroMuted : 0));
+      }
+      signals.set_flags(flags);
+      const StepAlarm& alarm = signals.observe({.norms = row.norms.data(), .sampled = row.sampled.data()}, Hold::never);
+      const gnmr::Alarm& expected = controller.observe({.step = row.step, .norms = row.norms, .sampled = row.sampled});
+      ASSERT_EQ(alarm.centre, expected.centre) << name << ", step " << row.step;
+      ASSERT_EQ(alarm.common != 0, expected.common) << name << ", step " << row.step;
+      std::vector<UnitIndex> risks;
+      for (UnitIndex unit = 0; unit < units; ++unit) {
+        if (signals.risks()[unit] == Risk::none) continue;
+        risks.push_back(unit);
+        ASSERT_EQ(signals.severities()[unit], controller.signals(unit).severity) << name << ", step " << row.step;
+        ASSERT_EQ(static_cast<int>(signals.risks()[unit]), static_cast<int>(controller.signals(unit).risk));
+      }
+      ASSERT_EQ(risks, std::vector<UnitIndex>(expected.risks.begin(), expected.risks.end()))
+          << name << ", step " << row.step;
+      // Candidates before the decision are those that it admits or denies, but for units released in it.
+      const Decision& decision = controller.decide();
+      if (decision.released.empty()) {
+        ASSERT_EQ(has_candidates(settings.alarm, alarm.counts), !decision.admitted.empty() || !decision.denied.empty())
+            << name << ", step " << row.step;
+      }
+      ASSERT_EQ(testing::turned(signals.memory(), settings.window),
+                testing::turned(testing::memory_of(controller.save(), settings), settings.window))
+          << name << ", step " << row.step;
+    }
+  }
+}
+
+TEST(ReferenceSignals, WantsAWindow) { EXPECT_THROW(ReferenceSignals(3, {.rules = {}, .window = 0}), Error); }
+
+}  // namespace
+}  // namespace gnmr::kernels
