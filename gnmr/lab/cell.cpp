@@ -128,7 +128,7 @@ std::optional<CellResult> measure_run(const std::string& run_folder) {
   const std::int64_t steps = info.settings.steps;
   if (metrics.train.empty() || metrics.train.back().step < steps) return std::nullopt;
   if (metrics.evals.empty() || metrics.evals.back().step < steps) return std::nullopt;
-  CellResult cell{.seed = info.settings.seed, .steps = steps, .units = info.units};
+  CellResult cell{.seed = info.settings.seed, .steps = steps, .units = info.units, .data = info.data};
   cell.loss = metrics.evals.back().loss_high.value_or(kNan);
   cell.loss_low = metrics.evals.back().loss_low;
   add_training(metrics.train, info, cell);

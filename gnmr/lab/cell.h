@@ -70,6 +70,7 @@ struct CellResult {
   std::optional<Detection> detection = {};  // where faults were injected and the controller switched
   std::optional<FaultHarm> harm = {};       // where it was measured
   std::optional<Reruns> reruns = {};        // where the controller switched
+  std::string data = {};                    // checksum of the text that it was trained on; empty: not known
   std::string note = {};                    // what a reader of the figures should know
 
   /// Whether the loss at the end is a number.

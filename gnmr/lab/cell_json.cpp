@@ -93,6 +93,7 @@ Json cell_json(const CellResult& cell) {
   if (cell.detection) object.update(detection_json(*cell.detection));
   if (cell.harm) object["harm"] = harm_json(*cell.harm);
   if (cell.reruns) object["reruns"] = reruns_json(*cell.reruns);
+  if (!cell.data.empty()) object["data"] = cell.data;
   if (!cell.note.empty()) object["note"] = cell.note;
   return object;
 }
@@ -118,6 +119,7 @@ CellResult cell_of(const Json& object) {
                   .step_ms = number("step_ms"),
                   .units = whole("units")};
   if (object.contains("loss_low")) cell.loss_low = number("loss_low");
+  if (object.contains("data")) cell.data = run::text_of(object.at("data"), "data");
   if (object.contains("note")) cell.note = run::text_of(object.at("note"), "note");
   if (object.contains("faults")) cell.detection = detection_of(object);
   if (object.contains("harm")) cell.harm = harm_of(object_at(object, "harm"));

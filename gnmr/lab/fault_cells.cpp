@@ -124,10 +124,12 @@ void check_together(const FaultCell& first, const FaultCell& second) {
   const std::string names = same_arm
                                 ? differences(first, second, [](auto name) { return !is_among(name, kOfCell); })
                                 : differences(first, second, [](auto name) { return is_among(name, kConditions); });
-  if (names.empty()) return;
+  const bool other_text =
+      !first.result.data.empty() && !second.result.data.empty() && first.result.data != second.result.data;
+  if (names.empty() && !other_text) return;
   throw Error(fmt::format("{}: {} with seed {} and {} with seed {} were trained under different conditions ({})",
                           first.fault, first.result.arm, first.result.seed, second.result.arm, second.result.seed,
-                          names));
+                          names.empty() ? "the text itself; --train data=FILE makes it the same everywhere" : names));
 }
 
 }  // namespace

@@ -64,6 +64,7 @@ RunInfo info_of(const Json& object) {
   info.batch_tokens = whole_or_zero(object, "batch_tokens");
   info.units = whole_or_zero(object, "units");
   info.budget = whole_or_zero(object, "budget");
+  info.data = text_or_empty(object, "data");
   info.faults = text_or_empty(object, "faults");
   info.started = text_or_empty(object, "started");
   info.settings = read_settings(field(object, "settings").dump());
@@ -129,6 +130,7 @@ std::string write_run_info(const RunInfo& info) {
   append_whole(out, "batch_tokens", info.batch_tokens);
   append_whole(out, "units", info.units);
   append_whole(out, "budget", info.budget);
+  append_text(out, "data", info.data);
   append_text(out, "faults", info.faults);
   append_text(out, "started", info.started);
   return out + ",\n  \"settings\": " + write_settings(info.settings) + "\n}\n";

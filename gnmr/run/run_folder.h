@@ -68,6 +68,7 @@ struct RunInfo {
   std::int64_t batch_tokens = 0;  // tokens a step
   std::int64_t units = 0;         // that are watched
   std::int64_t budget = 0;        // units in recovery at one time
+  std::string data;               // a checksum of what it was trained on
   std::string faults;             // in words; empty: none were injected
   std::string started;            // as io::utc_text writes it
   TrainSettings settings = {};

@@ -233,6 +233,7 @@ void Trainer::describe() {
            .batch_tokens = settings_.batch * settings_.sequence * settings_.accumulate * collective_.size(),
            .units = static_cast<std::int64_t>(units_->units().size()),
            .budget = Controller(units_->units(), settings_.options).max_recovered(),
+           .data = data_->fingerprint(),
            .faults = settings_.faults.empty() ? "" : words(settings_.faults) + ", injected",
            .started = io::utc_text(std::chrono::system_clock::now()),
            .settings = settings_};

@@ -64,6 +64,15 @@ TEST(FaultCells, OtherConditionsAreNotCompared) {
   tuned.settings.push_back({"tau", "3"});
   EXPECT_NO_THROW(merge_cells({cell("saturate", "norms", 0), tuned}));
   EXPECT_THROW(merge_cells({cell("saturate", "trial", 0), tuned}), Error);
+  // The default text is each machine's own.
+  FaultCell here = cell("saturate", "none", 0);
+  FaultCell there = cell("saturate", "trial", 0);
+  here.result.data = "a1";
+  EXPECT_NO_THROW(merge_cells({here, there})) << "not known: from before it was kept";
+  there.result.data = "b2";
+  EXPECT_NE(test::error_of<Error>([&] { merge_cells({here, there}); }).find("the text itself"), std::string::npos);
+  there.result.data = "a1";
+  EXPECT_NO_THROW(merge_cells({here, there}));
 }
 
 TEST(FaultCells, AFileReadsBackAsItWasWritten) {
@@ -73,6 +82,7 @@ TEST(FaultCells, AFileReadsBackAsItWasWritten) {
   rich.result.reruns = Reruns{.numeric = 6, .common = 1, .gone = 2, .replays = 0, .time_share = 0.05};
   rich.result.detection =
       Detection{.faults = 9, .recall = 0.8, .precision = 0.7, .delay = 0.5, .largest_delay = 3, .outside = 2};
+  rich.result.data = "a1b2";
   const std::string lines = cell_lines({cell("none", "trial", 0), rich});
   test::put_file(folder.file("cells.jsonl"), lines);
   const std::vector<FaultCell> read = cells_in_file(folder.file("cells.jsonl"));

@@ -33,6 +33,7 @@ RunInfo some_info() {
                .batch_tokens = 2048,
                .units = 28,
                .budget = 1,
+               .data = "0123abcd",
                .faults = "saturate",
                .started = "2026-01-31T12:34:56Z"};
   info.settings.steps = 77;
