@@ -43,6 +43,7 @@ struct JournalStep {
   std::uint64_t recovered = 0;  // units in recovery in the next step
   double cost_share = 0;        // their share of the total cost
   std::optional<double> clip_coefficient = {};
+  std::string alarm = {};  // of one without a rerun: `dismissed` (a patrol answered it) or `spent` (the cap is reached)
 };
 
 /// What can happen to a unit.

@@ -132,7 +132,8 @@ JournalRecord parse_step(const Json& object) {
                      .common = flag_of(object, "common"),
                      .recovered = count_of(object, "recovered"),
                      .cost_share = number_of(field(object, "cost_share"), "cost_share"),
-                     .clip_coefficient = optional_number(object, "clip_coefficient")};
+                     .clip_coefficient = optional_number(object, "clip_coefficient"),
+                     .alarm = text_or_empty(object, "alarm")};
 }
 
 JournalRecord parse_event(const Json& object) {

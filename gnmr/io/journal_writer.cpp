@@ -75,7 +75,8 @@ void JournalWriter::step(const Controller& controller, const Alarm& alarm, const
                                     .common = decision.common,
                                     .recovered = decision.recovered.size(),
                                     .cost_share = cost_share,
-                                    .clip_coefficient = context.clip_coefficient});
+                                    .clip_coefficient = context.clip_coefficient,
+                                    .alarm = std::string(context.alarm)});
     append_risks(controller, alarm);
     append_events(controller, decision.step, JournalEventKind::admitted, decision.admitted);
     append_events(controller, decision.step, JournalEventKind::denied, decision.denied);

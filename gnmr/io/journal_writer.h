@@ -44,6 +44,7 @@ struct JournalSettings {
 struct StepContext {
   std::optional<double> loss = {};
   std::optional<double> clip_coefficient = {};
+  std::string_view alarm = {};  // as JournalStep has it
 };
 
 /// Writes the lines of a journal.

@@ -125,6 +125,8 @@ class StoryBuilder {
     summary.risks += risks;
     summary.alarmed_steps += risks > 0 || !entry.trials.empty() ? 1U : 0U;
     for (const io::JournalTrial& trial : entry.trials) count_verdict(trial, summary);
+    if (entry.step && entry.step->alarm == "dismissed") ++summary.dismissed;
+    if (entry.step && entry.step->alarm == "spent") ++summary.spent;
     const auto has = [&](io::JournalEventKind kind) {
       return std::any_of(entry.events.begin(), entry.events.end(),
                          [&](const io::JournalEvent& event) { return event.event == kind; });

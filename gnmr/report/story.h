@@ -39,6 +39,8 @@ struct StorySummary {
   std::uint64_t alarmed_steps = 0;  // with a unit at risk, or run again
   std::uint64_t risks = 0;          // unit-steps
   std::vector<std::pair<std::string, std::uint64_t>> verdicts = {};
+  std::uint64_t dismissed = 0;  // alarms of the norms that a patrol answered
+  std::uint64_t spent = 0;      // alarms that had no rerun because the cap was reached
   std::uint64_t recoveries = 0;
   std::uint64_t by_error = 0;  // of these, the others are by norms
   std::uint64_t futile = 0;

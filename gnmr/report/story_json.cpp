@@ -156,6 +156,8 @@ Json summary_json(const StorySummary& summary) {
   object["mode_changes"] = summary.mode_changes;
   object["alarmed_steps"] = summary.alarmed_steps;
   object["risks"] = summary.risks;
+  object["dismissed"] = summary.dismissed;
+  object["spent"] = summary.spent;
   object["verdicts"] = Json::object();
   for (const auto& [verdict, count] : summary.verdicts) object["verdicts"][verdict] = count;
   object["recoveries"] = summary.recoveries;

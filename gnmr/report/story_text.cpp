@@ -148,8 +148,12 @@ std::vector<std::string> summary_lines(const StorySummary& summary) {
                                      ? " at the end, changed " + counted(summary.mode_changes, "time", "times")
                                      : ""));
   }
+  std::string without_rerun;
+  if (summary.dismissed > 0) without_rerun += ", " + grouped(summary.dismissed) + " answered by the patrol";
+  if (summary.spent > 0)
+    without_rerun += ", " + grouped(summary.spent) + " without a rerun because the cap was reached";
   line("alarms", counted(summary.alarmed_steps, "step", "steps") + ", " +
-                     counted(summary.risks, "unit at risk", "units at risk"));
+                     counted(summary.risks, "unit at risk", "units at risk") + without_rerun);
   std::string verdicts;
   for (const auto& [verdict, count] : summary.verdicts) {
     verdicts += fmt::format("{}{} {}", verdicts.empty() ? ": " : ", ", grouped(count), verdict);

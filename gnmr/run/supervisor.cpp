@@ -130,7 +130,11 @@ void Supervisor::close_step(const Ruling& ruling, const io::StepContext& context
   const Decision& decision = ruling.decision;
   in_flight_.emplace_back(decision.recovered.begin(), decision.recovered.end());
   while (in_flight_.size() > static_cast<std::size_t>(controller().options().lag) + 1) in_flight_.pop_front();
-  if (journal_) journal_->step(controller(), judge_.alarm(), decision, context);
+  if (!journal_) return;
+  io::StepContext told = context;
+  if (hearing_.dismissed) told.alarm = "dismissed";
+  if (hearing_.spent && is_in_force(decision.step)) told.alarm = "spent";
+  journal_->step(controller(), judge_.alarm(), decision, told);
 }
 
 const Ruling& Supervisor::decide(const io::StepContext& context) {

@@ -105,7 +105,9 @@ TEST(JournalFormat, WhatIsWrittenIsRead) {
                                                             .common = true,
                                                             .recovered = 2,
                                                             .cost_share = 0.1,
-                                                            .clip_coefficient = 1.0}));
+                                                            .clip_coefficient = 1.0,
+                                                            .alarm = "spent"}));
+  EXPECT_EQ(step.alarm, "spent");
   EXPECT_EQ(step.step, 7);
   EXPECT_EQ(step.loss, -kInfinity);
   EXPECT_EQ(step.sampled, 8U);

@@ -61,6 +61,17 @@ class StoryOf : public ::testing::Test {
   RunFiles run_;
 };
 
+TEST_F(StoryOf, CountsAlarmsWithoutARerun) {
+  step(1, 1).step->alarm = "dismissed";
+  step(2, 2).step->alarm = "dismissed";
+  step(3, 1).step->alarm = "spent";
+  step(4, 1);
+  const Story story = tell();
+  EXPECT_EQ(story.summary.dismissed, 2U);
+  EXPECT_EQ(story.summary.spent, 1U);
+  expect_all(text_of(story), {"2 answered by the patrol", "1 without a rerun because the cap was reached"});
+}
+
 TEST_F(StoryOf, AnAdmissionWithItsReleaseAndRelapse) {
   step(10, 2).events = {event(10, "a", JournalEventKind::risk), event(10, "a", JournalEventKind::admitted),
                         event(10, "b", JournalEventKind::denied, 2.0, 0)};

@@ -97,6 +97,31 @@ TEST(Supervisor, ADecisionHoldsFromTheNextStepOnWithLagOneLater) {
   }
 }
 
+TEST(Supervisor, TheJournalTellsWhyAnAlarmHadNoRerun) {
+  const test::TemporaryFolder folder;
+  Options options = quick_options();
+  options.max_trials = 0;
+  options.selector = Selector::trial;
+  {
+    Supervisor supervisor(units(), {.options = options, .backend = {.expected = {0.01}, .can_rerun = true}},
+                          {.journal = folder.file("j")});
+    for (std::int64_t step = 1; step <= 10; ++step) {
+      supervisor.high(step);
+      std::vector<double> values(kUnits, 1.0);
+      std::vector<double> patrol(kUnits, 0.01);
+      if (step == 7 || step == 9) values[2] = 40;
+      if (step == 9) patrol[2] = 5;
+      const Hearing& hearing = supervisor.hear({.step = step, .norms = values}, patrol);
+      EXPECT_EQ(hearing.action, Action::proceed);
+      supervisor.decide({.loss = 1.0});
+    }
+    EXPECT_TRUE(supervisor.close());
+  }
+  for (const io::JournalStepEntry& entry : io::read_journal(folder.file("j")).steps) {
+    EXPECT_EQ(entry.step->alarm, entry.number == 7 ? "dismissed" : entry.number == 9 ? "spent" : "") << entry.number;
+  }
+}
+
 TEST(Supervisor, WatchingDecidesAndSwitchesNothing) {
   Supervisor armed(units(), {.options = quick_options()}, {});
   Supervisor watching(units(), {.options = quick_options(), .switches = false}, {});
