@@ -24,6 +24,7 @@
 #include "gnmr/run/harm.h"
 #include "gnmr/run/supervisor.h"
 #include "gnmr/torch/collective.h"
+#include "gnmr/torch/gradient_squares.h"
 #include "gnmr/torch/units.h"
 #include "gnmr/train/checkpoint.h"
 #include "gnmr/train/data.h"
@@ -120,6 +121,7 @@ class Trainer {
   run::TrainSettings settings_;
   run::TrainObserver& observer_;
   nn::Collective& collective_;
+  nn::GradientSquares gradient_squares_;
   run::RunFolder folder_;
   std::optional<run::RunLock> lock_;
   models::Llama model_{nullptr};

@@ -97,7 +97,7 @@ void Trainer::measure_gradients(PassResult& pass) {
     gradients.push_back(parameter.grad());
     pass.squares.has_gradient.push_back(gradients.back().defined() ? 1 : 0);
   }
-  pass.squares.parameters = nn::squared_norms(gradients);
+  pass.squares.parameters = gradient_squares_.measure(gradients);
   outcome_.norm_seconds += seconds_since(start);
 }
 

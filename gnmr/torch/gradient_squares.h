@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sums of squares of all gradients of a model, step after step.
+//
+// Goals: on a CUDA device one pass at the memory's speed and one copy to the host; its table is kept as long as
+// gradients stay where they are. Elsewhere as squared_norms. Non-goals: single tensors (squared_norm.h); leaving the
+// sums on the device.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace gnmr::nn {
+
+/// Remembers where gradients lie. It belongs to one thread at a time.
+class GradientSquares {
+ public:
+  GradientSquares();
+  GradientSquares(GradientSquares&&) noexcept;
+  GradientSquares& operator=(GradientSquares&&) noexcept;
+  ~GradientSquares();
+
+  /// One sum a tensor, in double; an undefined tensor has 0.
+  std::vector<double> measure(std::span<const at::Tensor> gradients);
+
+ private:
+  struct OnDevice;
+  std::unique_ptr<OnDevice> on_device_;
+};
+
+}  // namespace gnmr::nn
