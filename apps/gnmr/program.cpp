@@ -9,6 +9,7 @@
 
 #include "gnmr/commands.h"
 #include "gnmr/exit_codes.h"
+#include "gnmr/keep_memory.h"
 #include "gnmr/messages.h"
 
 namespace gnmr::app {
@@ -54,6 +55,7 @@ class WrappedHelp : public CLI::Formatter {
 int run_program(int argument_count, const char* const* arguments) {
   // A reader that has gone away (`gnmr replay ... | head`) is a write error, not a signal.
   std::signal(SIGPIPE, SIG_IGN);
+  keep_memory();
   CLI::App program{
       "gnmr keeps low-precision training stable: it watches every unit's gradient norm and says which units\n"
       "should run in high precision for a few steps.",
