@@ -61,14 +61,12 @@ run::Texts end_globs(const std::string& journal_path) {
   return globs;
 }
 
-/// The share that the detector used; no less than one unit.
+/// The share that the detector used; where it used none, one unit's.
 std::string random_share(const CellResult& detector, std::string& note) {
   double share = detector.share_mean;
-  const double one_unit = 1 / static_cast<double>(std::max<std::int64_t>(detector.units, 1));
-  if (share < one_unit) {
-    note = fmt::format("{} used {:.2f}% of the units, less than one; random units have one, {:.2f}%", detector.arm,
-                       100 * share, 100 * one_unit);
-    share = one_unit;
+  if (!(share > 0)) {
+    share = 1 / static_cast<double>(std::max<std::int64_t>(detector.units, 1));
+    note = fmt::format("{} used no unit; random units have one, {:.2f}%", detector.arm, 100 * share);
   }
   std::string text;
   io::append_number(text, share);

@@ -97,7 +97,7 @@ TEST_F(CellRunnerTest, AllCellsAreRunAndMeasured) {
     EXPECT_EQ(suite.finished(cell)->run, "runs/" + cell.name);
   }
   const std::string calls = test::content_of(folder_.file("calls"));
-  EXPECT_NE(calls.find("--random-units=0.25"), std::string::npos) << calls;
+  EXPECT_NE(calls.find("--random-units=0.0625"), std::string::npos) << calls;
   EXPECT_NE(calls.find("--always-high=layers.0.* --always-high=layers.1.*"), std::string::npos) << calls;
 }
 

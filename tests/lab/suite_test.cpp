@@ -111,7 +111,7 @@ TEST_F(SuiteTest, AResumedSuiteCanHaveMoreSeedsAndArmsAndKeepsItsThreads) {
   for (const SuiteArm& arm : suite.arms()) EXPECT_EQ(arm.settings.threads, 3) << arm.arm.name;
 }
 
-TEST_F(SuiteTest, RandomUnitsGetTheShareOfTheDetectorButNoLessThanOneUnit) {
+TEST_F(SuiteTest, RandomUnitsGetTheShareOfTheDetectorAndOneUnitWhereItUsedNone) {
   const Suite suite = Suite::open(request());
   PlannedCell cell{.name = "random-seed1", .arm = 4, .seed = 1};
   CellResult gnmr{.share_mean = 0.3, .units = 4};
@@ -122,9 +122,11 @@ TEST_F(SuiteTest, RandomUnitsGetTheShareOfTheDetectorButNoLessThanOneUnit) {
   EXPECT_EQ(settings.out, folder_.file("suite/runs/random-seed1"));
   EXPECT_EQ(note, "");
   gnmr.share_mean = 0.01;
-  settings = suite.settings_of(cell, &gnmr, note);
-  EXPECT_EQ(settings.random_units, Texts{"0.25"});
-  EXPECT_NE(note.find("1.00%"), std::string::npos) << note;
+  EXPECT_EQ(suite.settings_of(cell, &gnmr, note).random_units, Texts{"0.01"});
+  EXPECT_EQ(note, "");
+  gnmr.share_mean = 0;
+  EXPECT_EQ(suite.settings_of(cell, &gnmr, note).random_units, Texts{"0.25"});
+  EXPECT_NE(note.find("used no unit"), std::string::npos) << note;
   EXPECT_THROW(suite.settings_of(cell, nullptr, note), Error);
 }
 
