@@ -24,6 +24,7 @@ sanitize() {
 
 time_() {
   timeout 200 "$out/bin/gnmr_gpu_bench" --json "$out/gpu_norms.json" | tee "$out/gpu_table.md"
+  timeout 100 "$out/bin/gnmr_gpu_casts" | tee -a "$out/gpu_table.md"
   # torch beside it, in the same session, where a Python with torch is there.
   if python3 -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
     timeout 240 python3 bench/gpu_norms.py "$out/gpu_norms.json" | tee -a "$out/gpu_table.md"

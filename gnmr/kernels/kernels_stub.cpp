@@ -2,10 +2,12 @@
 // The device part of this layer where it was built without CUDA: nothing is available, and every use says what to do.
 #include "gnmr/core/error.h"
 #include "gnmr/kernels/adamw.h"
+#include "gnmr/kernels/casts.h"
 #include "gnmr/kernels/device.h"
 #include "gnmr/kernels/norms.h"
 #include "gnmr/kernels/read_floor.h"
 #include "gnmr/kernels/signals.h"
+#include "gnmr/kernels/thin_rows.h"
 
 namespace gnmr::kernels {
 namespace {
@@ -46,5 +48,14 @@ SignalMemory UnitSignals::save(void*) const { refuse(); }
 void UnitSignals::load(const SignalMemory&, void*) { refuse(); }
 
 void read_floor(const void*, std::size_t, ReadOrder, std::uint32_t*, void*) { refuse(); }
+
+std::size_t cast_workspace_bytes(const CastTask&) { refuse(); }
+void cast_to_fp8(const CastTask&, void*, void*) { refuse(); }
+
+std::size_t group_rows_workspace_bytes(const ThinMatrix&) { refuse(); }
+std::size_t multiply_transposed_workspace_bytes(const ThinMatrix&, std::uint32_t) { refuse(); }
+void group_rows(const ThinMatrix&, std::uint64_t, float*, double*, void*, void*) { refuse(); }
+void multiply_thin(const ThinMatrix&, const float*, std::uint32_t, float*, void*) { refuse(); }
+void multiply_transposed(const ThinMatrix&, const float*, std::uint32_t, float*, void*, void*) { refuse(); }
 
 }  // namespace gnmr::kernels

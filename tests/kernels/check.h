@@ -80,5 +80,7 @@ bool same_bits(const std::vector<Item>& a, const std::vector<Item>& b) {
 void check_norms(Checks& checks);
 void check_adamw(Checks& checks);
 void check_signals(Checks& checks);
+void check_casts(Checks& checks);
+void check_thin_rows(Checks& checks);
 
 }  // namespace gnmr::kernels::testing

@@ -18,6 +18,8 @@ int main(int count, char** arguments) {
     testing::check_norms(checks);
     testing::check_adamw(checks);
     testing::check_signals(checks);
+    testing::check_casts(checks);
+    testing::check_thin_rows(checks);
   } catch (const std::exception& error) {
     checks.report("no exception", error.what());
   }
