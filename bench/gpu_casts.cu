@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/timing.h"
+#include "bench/gpu/device_clock.h"
 #include "gnmr/kernels/casts.h"
 #include "gnmr/kernels/device.h"
 #include "gnmr/kernels/thin_rows.h"
@@ -25,28 +25,6 @@ namespace {
 
 using namespace gnmr::kernels;
 
-constexpr int kRuns = 15;
-constexpr std::size_t kFlushBytes = std::size_t{1} << 30;
-
-void must(cudaError_t status) {
-  if (status != cudaSuccess) throw std::runtime_error(cudaGetErrorString(status));
-}
-
-/// Memory on the device.
-class Memory {
- public:
-  explicit Memory(std::size_t bytes) { must(cudaMalloc(&data_, bytes)); }
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
-  ~Memory() { cudaFree(data_); }
-  template <class Item = std::byte>
-  Item* as() const {
-    return static_cast<Item*>(data_);
-  }
-
- private:
-  void* data_ = nullptr;
-};
 
 /// Numbers about as a gradient has them: signs and exponents mixed.
 __global__ void fill(void* data, std::size_t count, bool is_short) {
@@ -83,44 +61,6 @@ __global__ void __launch_bounds__(256)
   }
   if (folded == 0xffffffffu) to[0] = batch[0];  // never: the loads stay
 }
-
-/// Times work on the default stream.
-class Clock {
- public:
-  Clock() : flush_(kFlushBytes) {
-    must(cudaEventCreate(&start_));
-    must(cudaEventCreate(&end_));
-  }
-  ~Clock() {
-    cudaEventDestroy(start_);
-    cudaEventDestroy(end_);
-  }
-
-  /// Milliseconds of each piece of work, medians over runs in which all take turns.
-  std::vector<double> medians_ms(const std::vector<std::function<void()>>& works) {
-    std::vector<std::vector<double>> times(works.size());
-    for (int run = -2; run < kRuns; ++run) {  // the first two warm up
-      for (std::size_t i = 0; i < works.size(); ++i) {
-        must(cudaMemsetAsync(flush_.as(), run & 255, kFlushBytes, nullptr));
-        must(cudaEventRecord(start_, nullptr));
-        works[i]();
-        must(cudaEventRecord(end_, nullptr));
-        must(cudaEventSynchronize(end_));
-        float milliseconds = 0;
-        must(cudaEventElapsedTime(&milliseconds, start_, end_));
-        if (run >= 0) times[i].push_back(milliseconds);
-      }
-    }
-    std::vector<double> medians;
-    for (const std::vector<double>& each : times) medians.push_back(median(each));
-    return medians;
-  }
-
- private:
-  Memory flush_;
-  cudaEvent_t start_ = nullptr;
-  cudaEvent_t end_ = nullptr;
-};
 
 /// Something to time: how often it reads the matrix, and how many bytes it writes for each element, scales aside.
 struct Work {

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/timing.h"
+#include "bench/gpu/device_clock.h"
 #include "gnmr/core/signal_rules.h"
 #include "gnmr/kernels/adamw.h"
 #include "gnmr/kernels/device.h"
@@ -29,29 +29,7 @@ namespace {
 
 using namespace gnmr::kernels;
 
-constexpr int kRuns = 25;
 constexpr std::uint32_t kExperts = 44544;
-constexpr std::size_t kFlushBytes = std::size_t{1} << 30;
-
-void must(cudaError_t status) {
-  if (status != cudaSuccess) throw std::runtime_error(cudaGetErrorString(status));
-}
-
-/// Memory on the device.
-class Memory {
- public:
-  explicit Memory(std::size_t bytes) { must(cudaMalloc(&data_, bytes)); }
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
-  ~Memory() { cudaFree(data_); }
-  template <class Item = std::byte>
-  Item* as(std::size_t byte = 0) const {
-    return reinterpret_cast<Item*>(static_cast<std::byte*>(data_) + byte);
-  }
-
- private:
-  void* data_ = nullptr;
-};
 
 __device__ float noise(std::size_t index) {
   std::uint64_t z = index * 0x9e3779b97f4a7c15ull;
@@ -74,44 +52,6 @@ __global__ void fill_bfloats(std::uint16_t* data, std::size_t count, float scale
     data[i] = static_cast<std::uint16_t>(__float_as_uint(scale * noise(i)) >> 16);
   }
 }
-
-/// Times work on the device's default stream.
-class Clock {
- public:
-  Clock() : flush_(kFlushBytes) {
-    must(cudaEventCreate(&start_));
-    must(cudaEventCreate(&end_));
-  }
-  ~Clock() {
-    cudaEventDestroy(start_);
-    cudaEventDestroy(end_);
-  }
-
-  /// Milliseconds of each piece of work, medians over runs in which all take turns.
-  std::vector<double> medians_ms(const std::vector<std::function<void()>>& works, int runs = kRuns) {
-    std::vector<std::vector<double>> times(works.size());
-    for (int run = -3; run < runs; ++run) {  // the first three warm up
-      for (std::size_t i = 0; i < works.size(); ++i) {
-        must(cudaMemsetAsync(flush_.as(), run & 255, kFlushBytes, nullptr));
-        must(cudaEventRecord(start_, nullptr));
-        works[i]();
-        must(cudaEventRecord(end_, nullptr));
-        must(cudaEventSynchronize(end_));
-        float milliseconds = 0;
-        must(cudaEventElapsedTime(&milliseconds, start_, end_));
-        if (run >= 0) times[i].push_back(milliseconds);
-      }
-    }
-    std::vector<double> medians;
-    for (const std::vector<double>& each : times) medians.push_back(median(each));
-    return medians;
-  }
-
- private:
-  Memory flush_;
-  cudaEvent_t start_ = nullptr;
-  cudaEvent_t end_ = nullptr;
-};
 
 /// What was measured: a line of the table and of the JSON.
 class Results {
