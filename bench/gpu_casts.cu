@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// gnmr_gpu_casts: casts to FP8, sums of rows and thin products on the GPU, each beside a plain copy of the same run.
+// gnmr_gpu_casts: casts to FP8, sums of rows, thin products and comparisons on the GPU, each beside a plain copy of
+// the same run.
 //
 // The floor of a kernel is what the copy needs for as many bytes: those that must be read and written once. Times are
 // medians between CUDA events; before each timed run a gigabyte is written, so that caches hold nothing.
@@ -17,6 +18,7 @@
 
 #include "bench/gpu/device_clock.h"
 #include "gnmr/kernels/casts.h"
+#include "gnmr/kernels/compare.h"
 #include "gnmr/kernels/device.h"
 #include "gnmr/kernels/thin_rows.h"
 
@@ -81,10 +83,13 @@ void measure(Clock& clock, std::uint64_t rows, std::uint64_t columns, ElementTyp
   const Memory scales((rows + columns) * sizeof(float) * (1 + std::max(rows, columns) / 128));
   const Memory turned_scales((rows + columns) * sizeof(float) * (1 + std::max(rows, columns) / 128));
   const Memory numbers(sizeof(formats::Statistics) * 2 + 64);
+  const Memory totals(sizeof(ErrorTotals) + sizeof(double));
   const Memory workspace(std::size_t{64} << 20);
   const Memory thin((rows + columns) * kMostThinVectors * sizeof(float));
   const Memory results(std::max(rows, columns) * row_groups(rows) * sizeof(float));
   fill<<<4096, 256>>>(matrix.as(), elements, type == ElementType::bfloat16);
+  fill<<<4096, 256>>>(copied.as(), elements, type == ElementType::bfloat16);
+  must(cudaMemset(totals.as(), 0, sizeof(ErrorTotals) + sizeof(double)));
   fill<<<64, 256>>>(thin.as(), (rows + columns) * kMostThinVectors, false);
   must(cudaGetLastError());
   const float one = 1e-2f;
@@ -103,6 +108,8 @@ void measure(Clock& clock, std::uint64_t rows, std::uint64_t columns, ElementTyp
     return [=, &workspace] { cast_to_fp8(task, workspace.as(), nullptr); };
   };
   const ThinMatrix wide{matrix.as(), type, rows, columns};
+  const ResultView low{matrix.as(), type};
+  const ResultView high{copied.as(), type};
   const std::vector<Work> works{
       {"copy", 1, static_cast<double>(size), {}},
       {"delayed, both ways, with amax", 1, 2, cast(CastGroups::given, true, false)},
@@ -114,6 +121,7 @@ void measure(Clock& clock, std::uint64_t rows, std::uint64_t columns, ElementTyp
       {"tile, rows only", 1, 1, cast(CastGroups::tile, false, false)},
       {"tile, both ways, counted", 1, 2, cast(CastGroups::tile, true, true)},
       {"block, both ways", 1, 2, cast(CastGroups::block, true, false)},
+      {"block, both ways, counted", 1, 2, cast(CastGroups::block, true, true)},
       {"sums of rows and norm", 1, 0,
        [&] { group_rows(wide, 7, results.as<float>(), numbers.as<double>() + 4, workspace.as(), nullptr); }},
       {"product with 4 vectors", 1, 0, [&] { multiply_thin(wide, thin.as<float>(), 4, results.as<float>(), nullptr); }},
@@ -121,6 +129,10 @@ void measure(Clock& clock, std::uint64_t rows, std::uint64_t columns, ElementTyp
        [&] { multiply_transposed(wide, thin.as<float>(), 2, results.as<float>(), workspace.as(), nullptr); }},
       {"transposed product with 4 vectors", 1, 0,
        [&] { multiply_transposed(wide, thin.as<float>(), 4, results.as<float>(), workspace.as(), nullptr); }},
+      {"error of a low result", 2, 0,
+       [&] { add_error(low, high, elements, totals.as<ErrorTotals>(), workspace.as(), nullptr); }},
+      {"squared norm", 1, 0,
+       [&] { add_square(low, elements, totals.as<double>(sizeof(ErrorTotals)), workspace.as(), nullptr); }},
   };
   // Each with a copy that reads and writes as many bytes beside it.
   const auto read_bytes = elements * size;
@@ -163,7 +175,7 @@ void run() {
   Clock clock;
   cudaDeviceProp properties;
   must(cudaGetDeviceProperties(&properties, 0));
-  std::printf("\n%s: casts to FP8 and the patrol's products; medians of %d runs\n\n", properties.name, kRuns);
+  std::printf("\n%s: casts to FP8, the patrol's products, comparisons; medians of %d runs\n\n", properties.name, kRuns);
   std::printf("| what | ms | GB/s | share of the copy's speed |\n|---|---|---|---|\n");
   measure(clock, 8192, 5120, ElementType::bfloat16);
   measure(clock, 8192, 13824, ElementType::bfloat16);

@@ -142,13 +142,15 @@ void measure_norms(Clock& clock, Results& results, const Memory& gradients, cons
   results.add(name + ": host, same table", enqueue_us * 1e-3, 0, 0);
 }
 
-/// AdamW with clipping over `layers` layers of LLaMA-2 13B.
-void measure_adamw(Clock& clock, Results& results, const std::string& name, ElementType type, int layers) {
+/// AdamW with clipping over `layers` layers of LLaMA-2 13B; `has_master`: float32 copies of the parameters beside them.
+void measure_adamw(Clock& clock, Results& results, const std::string& name, ElementType type, int layers,
+                   bool has_master) {
   const std::vector<std::uint64_t> counts = llama_weights(layers);
   const std::uint64_t elements = total(counts);
   const std::size_t size = bytes_of(type);
   const Memory parameters(elements * size);
   const Memory gradients(elements * size);
+  const Memory masters(has_master ? elements * sizeof(float) : sizeof(float));
   const Memory means(elements * sizeof(float));
   const Memory squares(elements * sizeof(float));
   const Memory steps(counts.size() * sizeof(float));
@@ -161,6 +163,7 @@ void measure_adamw(Clock& clock, Results& results, const std::string& name, Elem
       fill_bfloats<<<4096, 256>>>(memory->as<std::uint16_t>(), elements, 1e-2f);
     }
   }
+  fill_floats<<<4096, 256>>>(masters.as<float>(), has_master ? elements : 1, 1e-2f, false);
   fill_floats<<<4096, 256>>>(means.as<float>(), elements, 1e-3f, false);
   fill_floats<<<4096, 256>>>(squares.as<float>(), elements, 1e-5f, true);
   must(cudaGetLastError());
@@ -175,6 +178,7 @@ void measure_adamw(Clock& clock, Results& results, const std::string& name, Elem
                        .mean = means.as<float>() + first,
                        .square = squares.as<float>() + first,
                        .steps = steps.as<float>() + tensors.size(),
+                       .master = has_master ? masters.as<float>() + first : nullptr,
                        .count = count,
                        .parameter_type = type,
                        .gradient_type = type,
@@ -199,8 +203,9 @@ void measure_adamw(Clock& clock, Results& results, const std::string& name, Elem
                                                    }});
   must(cudaMemset(gate.as(), 0, sizeof(Gate)));
   const std::vector<double> held = clock.medians_ms({update});
-  // Parameter and moments are read and written, the gradient is read.
-  const double gigabytes = static_cast<double>(elements) * static_cast<double>(3 * size + 16) * 1e-9;
+  // Parameter and moments are read and written, the gradient is read; beside a master copy the parameter is written.
+  const std::size_t bytes = has_master ? 2 * size + 24 : 3 * size + 16;
+  const double gigabytes = static_cast<double>(elements) * static_cast<double>(bytes) * 1e-9;
   const double with_norms = gigabytes + static_cast<double>(elements * size) * 1e-9;
   results.add(name + ": AdamW", ms[0], gigabytes, 0);
   results.add(name + ": norms, gate and AdamW", ms[1], with_norms, 0);
@@ -248,8 +253,9 @@ void run(const std::string& json) {
                   std::vector<std::uint64_t>(kExperts, 256 * 1024));
     measure_norms(clock, results, gradients, "44,544 experts of 4 Ki", std::vector<std::uint64_t>(kExperts, 4 * 1024));
   }
-  measure_adamw(clock, results, "6 layers, float32", ElementType::float32, 6);
-  measure_adamw(clock, results, "6 layers, bfloat16", ElementType::bfloat16, 6);
+  measure_adamw(clock, results, "6 layers, float32", ElementType::float32, 6, false);
+  measure_adamw(clock, results, "6 layers, bfloat16", ElementType::bfloat16, 6, false);
+  measure_adamw(clock, results, "6 layers, bfloat16 with a master copy", ElementType::bfloat16, 6, true);
   measure_signals(clock, results, 280);
   measure_signals(clock, results, kExperts);
   if (!json.empty()) results.write(json);

@@ -19,15 +19,18 @@ constexpr unsigned kPerThread = 4;
 constexpr unsigned kBatch = 2;
 constexpr unsigned kChunkElements = kThreads * kPerThread * kBatch * 4;
 
+using BFloat16 = std::uint16_t;
+
 struct Tensor {
-  void* parameter;
+  void* value;         // what is updated: the parameter, or its master copy
+  BFloat16* rounded;   // the parameter beside a master copy; null: none
   const void* gradient;
   float* mean;
   float* square;
   float* steps;
   std::uint64_t count;
   double weight_decay;
-  ElementType parameter_type;
+  ElementType value_type;
   ElementType gradient_type;
   bool is_aligned;  // for four elements at a time
 };
@@ -59,21 +62,23 @@ __global__ void begin_step(const Tensor* __restrict__ tensors, unsigned count, A
   const unsigned index = blockIdx.x * blockDim.x + threadIdx.x;
   if (index >= count || gate->apply == 0) return;
   const Tensor& tensor = tensors[index];
+  const double learning_rate =
+      settings.device_learning_rate != nullptr ? *settings.device_learning_rate : settings.learning_rate;
   const float steps = *tensor.steps + 1.0f;
   *tensor.steps = steps;
   factors[index] = {
-      .step_size = static_cast<float>(settings.learning_rate / (1.0 - pow(settings.beta1, static_cast<double>(steps)))),
+      .step_size = static_cast<float>(learning_rate / (1.0 - pow(settings.beta1, static_cast<double>(steps)))),
       .inverse_root_correction = static_cast<float>(1.0 / sqrt(1.0 - pow(settings.beta2, static_cast<double>(steps)))),
-      .decay = static_cast<float>(settings.learning_rate * tensor.weight_decay),
+      .decay = static_cast<float>(learning_rate * tensor.weight_decay),
   };
 }
+
+__global__ void set_number(double* number, double value) { *number = value; }
 
 // Addresses come out of a table: the intrinsics say that they are global ones. L1 has no use for what is read once.
 struct Floats {
   float at[kPerThread];
 };
-
-using BFloat16 = std::uint16_t;
 
 __device__ float widened(std::uint32_t bits) { return __uint_as_float(bits << 16); }
 __device__ BFloat16 rounded(float value) { return __bfloat16_as_ushort(__float2bfloat16_rn(value)); }
@@ -102,35 +107,36 @@ __device__ void store_one(float* data, float value) { __stcg(data, value); }
 __device__ void store_one(BFloat16* data, float value) { __stcg(data, rounded(value)); }
 
 /// One element. Moments are made in double, as torch does: in float a beta near 1 would be off by its own rounding.
-__device__ void update(float& parameter, float gradient, float& mean, float& square, const StepFactors& factors,
+__device__ void update(float& value, float gradient, float& mean, float& square, const StepFactors& factors,
                        const Moments& moments) {
   const double wide = gradient;
   mean = static_cast<float>(moments.beta1 * mean + moments.one_minus_beta1 * wide);
   square = static_cast<float>(moments.beta2 * square + moments.one_minus_beta2 * wide * wide);
-  const float decayed = fmaf(-factors.decay, parameter, parameter);
+  const float decayed = fmaf(-factors.decay, value, value);
   const float root = fmaf(sqrtf(square), factors.inverse_root_correction, moments.epsilon);
-  parameter = decayed - factors.step_size * mean / root;
+  value = decayed - factors.step_size * mean / root;
 }
 
-template <class Parameter, class Gradient>
+template <class Value, class Gradient>
 struct Pointers {
-  Parameter* parameter;
+  Value* value;
+  BFloat16* rounded;
   const Gradient* gradient;
   float* mean;
   float* square;
 };
 
 /// Whole groups of four, all of them aligned.
-template <class Parameter, class Gradient>
-__device__ void update_groups(const Pointers<Parameter, Gradient>& to, unsigned groups, float coefficient,
+template <class Value, class Gradient>
+__device__ void update_groups(const Pointers<Value, Gradient>& to, unsigned groups, float coefficient,
                               const StepFactors& factors, const Moments& moments) {
   for (unsigned first = threadIdx.x; first < groups; first += kBatch * kThreads) {
-    Floats parameter[kBatch], gradient[kBatch], mean[kBatch], square[kBatch];
+    Floats value[kBatch], gradient[kBatch], mean[kBatch], square[kBatch];
 #pragma unroll
     for (unsigned i = 0; i < kBatch; ++i) {
       const unsigned at = (first + i * kThreads) * kPerThread;
       if (first + i * kThreads >= groups) continue;
-      parameter[i] = load_four(to.parameter + at);
+      value[i] = load_four(to.value + at);
       gradient[i] = load_four(to.gradient + at);
       mean[i] = load_four(to.mean + at);
       square[i] = load_four(to.square + at);
@@ -141,30 +147,34 @@ __device__ void update_groups(const Pointers<Parameter, Gradient>& to, unsigned 
       if (first + i * kThreads >= groups) continue;
 #pragma unroll
       for (unsigned k = 0; k < kPerThread; ++k) {
-        update(parameter[i].at[k], gradient[i].at[k] * coefficient, mean[i].at[k], square[i].at[k], factors, moments);
+        update(value[i].at[k], gradient[i].at[k] * coefficient, mean[i].at[k], square[i].at[k], factors, moments);
       }
-      store_four(to.parameter + at, parameter[i]);
+      store_four(to.value + at, value[i]);
+      if (to.rounded != nullptr) store_four(to.rounded + at, value[i]);
       store_four(to.mean + at, mean[i]);
       store_four(to.square + at, square[i]);
     }
   }
 }
 
-template <class Parameter, class Gradient>
+template <class Value, class Gradient>
 __device__ void update_chunk(const Tensor& tensor, std::uint64_t first, float coefficient, const StepFactors& factors,
                              const Moments& moments) {
   const auto count = static_cast<unsigned>(min(tensor.count - first, static_cast<std::uint64_t>(kChunkElements)));
-  const Pointers<Parameter, Gradient> to{static_cast<Parameter*>(tensor.parameter) + first,
-                                         static_cast<const Gradient*>(tensor.gradient) + first, tensor.mean + first,
-                                         tensor.square + first};
+  const Pointers<Value, Gradient> to{.value = static_cast<Value*>(tensor.value) + first,
+                                     .rounded = tensor.rounded != nullptr ? tensor.rounded + first : nullptr,
+                                     .gradient = static_cast<const Gradient*>(tensor.gradient) + first,
+                                     .mean = tensor.mean + first,
+                                     .square = tensor.square + first};
   const unsigned groups = tensor.is_aligned ? count / kPerThread : 0;
   update_groups(to, groups, coefficient, factors, moments);
   for (unsigned i = groups * kPerThread + threadIdx.x; i < count; i += kThreads) {
-    float parameter = load_one(to.parameter + i);
+    float value = load_one(to.value + i);
     float mean = load_one(to.mean + i);
     float square = load_one(to.square + i);
-    update(parameter, load_one(to.gradient + i) * coefficient, mean, square, factors, moments);
-    store_one(to.parameter + i, parameter);
+    update(value, load_one(to.gradient + i) * coefficient, mean, square, factors, moments);
+    store_one(to.value + i, value);
+    if (to.rounded != nullptr) store_one(to.rounded + i, value);
     store_one(to.mean + i, mean);
     store_one(to.square + i, square);
   }
@@ -179,11 +189,11 @@ __global__ void __launch_bounds__(kThreads)
   const StepFactors mine = factors[chunk.tensor];
   const std::uint64_t first = static_cast<std::uint64_t>(chunk.index) * kChunkElements;
   const float coefficient = gate->coefficient;
-  const bool short_parameter = tensor.parameter_type == ElementType::bfloat16;
+  const bool short_value = tensor.value_type == ElementType::bfloat16;
   const bool short_gradient = tensor.gradient_type == ElementType::bfloat16;
-  if (short_parameter && short_gradient) {
+  if (short_value && short_gradient) {
     update_chunk<BFloat16, BFloat16>(tensor, first, coefficient, mine, moments);
-  } else if (short_parameter) {
+  } else if (short_value) {
     update_chunk<BFloat16, float>(tensor, first, coefficient, mine, moments);
   } else if (short_gradient) {
     update_chunk<float, BFloat16>(tensor, first, coefficient, mine, moments);
@@ -197,26 +207,34 @@ bool is_aligned_for_four(const void* data, ElementType type) {
 }
 
 Tensor on_device(const AdamWTensor& tensor) {
+  const bool has_master = tensor.master != nullptr;
   return {
-      .parameter = tensor.parameter,
+      .value = has_master ? tensor.master : tensor.parameter,
+      .rounded = has_master ? static_cast<BFloat16*>(tensor.parameter) : nullptr,
       .gradient = tensor.gradient,
       .mean = tensor.mean,
       .square = tensor.square,
       .steps = tensor.steps,
       .count = tensor.count,
       .weight_decay = tensor.weight_decay,
-      .parameter_type = tensor.parameter_type,
+      .value_type = has_master ? ElementType::float32 : tensor.parameter_type,
       .gradient_type = tensor.gradient_type,
       .is_aligned = is_aligned_for_four(tensor.parameter, tensor.parameter_type) &&
                     is_aligned_for_four(tensor.gradient, tensor.gradient_type) &&
                     is_aligned_for_four(tensor.mean, ElementType::float32) &&
-                    is_aligned_for_four(tensor.square, ElementType::float32),
+                    is_aligned_for_four(tensor.square, ElementType::float32) &&
+                    is_aligned_for_four(tensor.master, ElementType::float32),
   };
 }
 
 }  // namespace
 
 struct AdamW::Impl {
+  Impl() : learning_rate(1) {
+    check_cuda(cudaMemset(learning_rate.data(), 0, sizeof(double)), "cudaMemset");
+    check_cuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
+  }
+
   /// Tensors that take part and their chunks, to the device.
   void upload(cudaStream_t stream) {
     std::vector<Tensor> tensors;
@@ -247,6 +265,7 @@ struct AdamW::Impl {
   unsigned chunk_count = 0;
   UploadedBytes uploaded;
   DeviceArray<StepFactors> factors;  // one a tensor
+  DeviceArray<double> learning_rate;
 };
 
 AdamW::AdamW() : impl_(std::make_unique<Impl>()) {}
@@ -280,6 +299,13 @@ bool AdamW::step(std::span<const AdamWTensor> tensors, const AdamWSettings& sett
       table, reinterpret_cast<const TensorChunk*>(table + self.tensor_count), self.factors.data(), moments, gate);
   check_launch("update_tensors");
   return moved;
+}
+
+const double* AdamW::device_learning_rate() const { return impl_->learning_rate.data(); }
+
+void AdamW::set_learning_rate(double learning_rate, void* stream) {
+  set_number<<<1, 1, 0, stream_of(stream)>>>(impl_->learning_rate.data(), learning_rate);
+  check_launch("set_number");
 }
 
 }  // namespace gnmr::kernels

@@ -2,8 +2,10 @@
 // AdamW over many tensors in one launch, behind the gate that norms and alarm have set.
 //
 // Goals: what torch.optim.AdamW computes, within rounding; the clip coefficient is folded in; where the gate's `apply`
-// is 0 no tensor is read or written, and no count of steps goes on; nothing waits for the device.
-// Non-goals: other optimizers, float16 parameters, moments that are not float32.
+// is 0 no tensor is read or written, and no count of steps goes on; nothing waits for the device. A bfloat16 parameter
+// may have a float32 master copy that is updated in its place. The learning rate may be read from device memory, so
+// that a step that was captured in a CUDA graph need not be captured anew. Non-goals: other optimizers, float16
+// parameters, moments that are not float32.
 //
 // An object belongs to one thread and one stream at a time. All pointers in the structures are to device memory and
 // must live until the stream has passed.
@@ -25,6 +27,8 @@ struct AdamWTensor {
   float* mean = nullptr;           // of gradients (exp_avg)
   float* square = nullptr;         // mean of their squares (exp_avg_sq)
   float* steps = nullptr;          // updates so far, one number, as torch keeps it; no two tensors share it
+  float* master = nullptr;  // of a bfloat16 parameter: what is updated; the parameter becomes its rounding (nearest
+                            // even) and is not read. Null: the parameter itself
   std::uint64_t count = 0;
   ElementType parameter_type = ElementType::float32;  // float32 or bfloat16
   ElementType gradient_type = ElementType::float32;   // float32 or bfloat16
@@ -36,6 +40,7 @@ struct AdamWTensor {
 /// What may change from step to step.
 struct AdamWSettings {
   double learning_rate = 1e-3;
+  const double* device_learning_rate = nullptr;  // taken instead, when the stream comes to it, where not null
   double beta1 = 0.9;
   double beta2 = 0.999;
   double epsilon = 1e-8;
@@ -50,9 +55,16 @@ class AdamW {
   ~AdamW();
 
   /// One update, if `gate->apply` is not 0 when the stream comes to it. The tensors are compared with those of the last
-  /// call, and the table on the device is made anew only where one differs; returns whether it was. An `Error`, with
-  /// nothing done, for a tensor with an address that is missing or not aligned as its elements are, or another type.
+  /// call, and the table on the device is made anew only where one differs; returns whether it was. Capture a step only
+  /// after one with the same tensors. An `Error`, with nothing done, for a tensor with an address that is missing or
+  /// not aligned as its elements are, another type, or a master copy of a float32 parameter.
   bool step(std::span<const AdamWTensor> tensors, const AdamWSettings& settings, const Gate* gate, void* stream);
+
+  /// A number of this object in device memory, for `AdamWSettings::device_learning_rate`; 0 at first.
+  const double* device_learning_rate() const;
+
+  /// Sets that number, behind all that the stream has to do, without waiting.
+  void set_learning_rate(double learning_rate, void* stream);
 
  private:
   struct Impl;

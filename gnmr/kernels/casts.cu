@@ -7,6 +7,7 @@
 
 #include "gnmr/kernels/block_sum.cuh"
 #include "gnmr/kernels/cast_patch.cuh"
+#include "gnmr/kernels/cast_tally.cuh"
 #include "gnmr/kernels/cuda_memory.h"
 #include "gnmr/kernels/fp8_codes.cuh"
 #include "gnmr/kernels/turned_tile.cuh"
@@ -24,9 +25,9 @@ __host__ __device__ constexpr bool is_one_cast(Kind kind) { return kind == Kind:
 
 // Blocks on an SM: as many as registers allow.
 template <class Element, Kind kKind, bool kCounts>
-constexpr unsigned kBlocksAnSm = Element::kPerWord == 1 || kCounts ? 2
-                                 : is_one_cast(kKind)              ? 4
-                                                                   : 3;
+constexpr unsigned kBlocksAnSm = Element::kPerWord == 1             ? 2
+                                 : is_one_cast(kKind) && !kCounts ? 4
+                                                                  : 3;
 
 /// All that the kernels know of a cast.
 struct Job {
@@ -41,7 +42,7 @@ struct Job {
   CastOutput by_columns;
   bool wide_rows;        // codes of a vector can be written at once
   bool wide_columns;     // 16 transposed codes can
-  Statistics* partials;  // two a block
+  BlockTally* partials;  // at most two a block
   unsigned* ticket;
 };
 
@@ -223,44 +224,6 @@ __device__ __forceinline__ bool scale_columns(const Job& job, const Patch<Elemen
   return __syncthreads_and(is_plain) != 0;
 }
 
-/// What the blocks counted, in their order, into both outputs; all threads call it.
-__device__ __forceinline__ void add_up(const Job& job, const Tally& rows, const Tally& columns) {
-  const auto sum_of = [](const Tally& tally) {
-    return Statistics{.elements = 0,
-                      .non_finite = block_sum<kThreads>(static_cast<unsigned long long>(tally.non_finite)),
-                      .overflowed = block_sum<kThreads>(static_cast<unsigned long long>(tally.overflowed)),
-                      .flushed = block_sum<kThreads>(static_cast<unsigned long long>(tally.flushed)),
-                      .squared_error = block_sum<kThreads>(tally.squared_error),
-                      .squared_values = block_sum<kThreads>(tally.squared_values)};
-  };
-  const Statistics of_rows = sum_of(rows);
-  const Statistics of_columns = sum_of(columns);
-  if (threadIdx.x == 0) {
-    job.partials[2 * blockIdx.x] = of_rows;
-    job.partials[2 * blockIdx.x + 1] = of_columns;
-  }
-  if (!is_last_block(job.ticket)) return;
-  for (unsigned direction = 0; direction < 2; ++direction) {
-    Statistics mine{};
-    for (unsigned block = threadIdx.x; block < gridDim.x; block += kThreads) {
-      const Statistics* const part = job.partials + 2 * block + direction;
-      mine.non_finite += __ldcg(&part->non_finite);
-      mine.overflowed += __ldcg(&part->overflowed);
-      mine.flushed += __ldcg(&part->flushed);
-      mine.squared_error += __ldcg(&part->squared_error);
-      mine.squared_values += __ldcg(&part->squared_values);
-    }
-    const Statistics all{.elements = std::uint64_t{job.matrix.rows} * job.matrix.columns,
-                         .non_finite = block_sum<kThreads>(mine.non_finite),
-                         .overflowed = block_sum<kThreads>(mine.overflowed),
-                         .flushed = block_sum<kThreads>(mine.flushed),
-                         .squared_error = block_sum<kThreads>(mine.squared_error),
-                         .squared_values = block_sum<kThreads>(mine.squared_values)};
-    Statistics* const to = direction == 0 ? job.by_rows.statistics : job.by_columns.statistics;
-    if (threadIdx.x == 0 && to != nullptr) *to = all;
-  }
-}
-
 /// A tile, both ways.
 template <class Element, Format kFormat, Kind kKind, class Tally>
 __global__ void __launch_bounds__(kThreads, kBlocksAnSm<Element, kKind, !std::is_same_v<Tally, NoTally>>)
@@ -275,34 +238,46 @@ __global__ void __launch_bounds__(kThreads, kBlocksAnSm<Element, kKind, !std::is
     of_block = block_largest(largest.all());
     if (threadIdx.x == 0 && job.amax != nullptr) atomicMax(job.amax, of_block);
   }
-  Tally row_tally;
-  Tally column_tally;
+  constexpr bool kCounts = !std::is_same_v<Tally, NoTally>;
+  Tally tallies[kOneCast ? 1 : 2];
+  PlainValues values;
+  if constexpr (kCounts) values = plain_values(patch);
+  const bool is_usual = largest.is_finite && Tally::is_plain_for(largest.all());
   if (kOneCast || job.by_rows.codes != nullptr) {
     Divisor divisors[kRowsALane];
     scale_rows<Element, kFormat, kKind>(job, place, largest, of_block, divisors);
-    bool is_plain = largest.is_finite;
+    bool is_plain = is_usual;
 #pragma unroll
     for (unsigned i = 0; i < kRowsALane; ++i) is_plain = is_plain && divisors[i].is_plain_for(largest.bits[i]);
     if (is_plain) {
-      cast_rows<Element, kFormat, true, kOneCast>(job, patch, place, divisors, turned, row_tally);
+      cast_rows<Element, kFormat, true, kOneCast>(job, patch, place, divisors, turned, tallies[0]);
+      if constexpr (kCounts) tallies[0].finish(values);
     } else {
-      cast_rows<Element, kFormat, false, kOneCast>(job, patch, place, divisors, turned, row_tally);
+      cast_rows<Element, kFormat, false, kOneCast>(job, patch, place, divisors, turned, tallies[0]);
     }
   }
   if (job.by_columns.codes != nullptr) {
     if constexpr (!kOneCast) {
       __shared__ Divisor divisors[kTile];
+      Tally& tally = tallies[1];
       const bool all_plain = scale_columns<Element, kFormat, kKind>(job, patch, largest.is_finite, place, divisors);
-      if (all_plain && largest.is_finite) {
-        cast_columns<Element, kFormat, true>(job, patch, place, divisors, turned, column_tally);
+      if (all_plain && is_usual) {
+        cast_columns<Element, kFormat, true>(job, patch, place, divisors, turned, tally);
+        if constexpr (kCounts) tally.finish(values);
       } else {
-        cast_columns<Element, kFormat, false>(job, patch, place, divisors, turned, column_tally);
+        cast_columns<Element, kFormat, false>(job, patch, place, divisors, turned, tally);
       }
     }
     __syncthreads();
     store_turned(job, place, turned);
   }
-  if constexpr (!std::is_same_v<Tally, NoTally>) add_up(job, row_tally, kOneCast ? row_tally : column_tally);
+  if constexpr (kCounts) {
+    add_up(tallies, {.partials = job.partials,
+                     .ticket = job.ticket,
+                     .elements = std::uint64_t{job.matrix.rows} * job.matrix.columns,
+                     .by_rows = job.by_rows.statistics,
+                     .by_columns = job.by_columns.statistics});
+  }
 }
 
 /// The largest finite magnitude of a matrix without regard to rows. `job.amax` is 0 before.
@@ -386,7 +361,7 @@ struct Workspace {
     return is_counted(task) || task.groups == CastGroups::row ||
            (task.groups == CastGroups::tensor && task.amax == nullptr);
   }
-  std::size_t bytes() const { return partials * sizeof(Statistics) + words * sizeof(unsigned); }
+  std::size_t bytes() const { return partials * sizeof(BlockTally) + words * sizeof(unsigned); }
 
   static constexpr std::uint64_t kFixedWords = 2;  // the ticket, the tensor's amax
   std::uint64_t partials;
@@ -396,7 +371,7 @@ struct Workspace {
 /// The task as the kernels see it; what must be 0 before them is set to 0 on the stream.
 Job prepared(const CastTask& task, void* memory, cudaStream_t stream) {
   const Workspace workspace(task);
-  auto* const partials = static_cast<Statistics*>(memory);
+  auto* const partials = static_cast<BlockTally*>(memory);
   auto* const words = reinterpret_cast<unsigned*>(partials + workspace.partials);
   if (Workspace::is_cleared(task)) {
     check_cuda(cudaMemsetAsync(words, 0, workspace.words * sizeof(unsigned), stream), "cudaMemsetAsync");
@@ -426,8 +401,9 @@ Job prepared(const CastTask& task, void* memory, cudaStream_t stream) {
 
 template <class Element, Format kFormat, Kind kKind>
 void launch_cast(const Job& job, unsigned tiles, bool is_counted, cudaStream_t stream) {
+  using Counted = Tally<kKind == Kind::one>;
   if (is_counted) {
-    cast_tiles<Element, kFormat, kKind, Tally><<<tiles, kThreads, 0, stream>>>(job);
+    cast_tiles<Element, kFormat, kKind, Counted><<<tiles, kThreads, 0, stream>>>(job);
   } else {
     cast_tiles<Element, kFormat, kKind, NoTally><<<tiles, kThreads, 0, stream>>>(job);
   }

@@ -39,7 +39,9 @@ struct CastOutput {
   float* scales = nullptr;         // null: not wanted
   std::uint64_t scale_stride = 0;  // block: from a row of blocks to the next; 0: no gaps. at::_scaled_mm_v2 wants a
                                    // multiple of four
-  formats::Statistics* statistics = nullptr;  // written, not added to; null: not wanted, which is faster
+  formats::Statistics* statistics = nullptr;  // written, not added to; null: not wanted, which is faster. Sums of
+                                              // squares are within 2e-6 of themselves, that of errors besides within
+                                              // 2^-60 of that of values; the same bits in every run
 };
 
 /// One cast.

@@ -12,4 +12,20 @@ bool available() {
   return false;
 }
 
+int compute_capability() {
+  static const int capability = [] {
+    int device = 0;
+    int major = 0;
+    int minor = 0;
+    if (!available() || cudaGetDevice(&device) != cudaSuccess ||
+        cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
+        cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) != cudaSuccess) {
+      cudaGetLastError();
+      return 0;
+    }
+    return 10 * major + minor;
+  }();
+  return capability;
+}
+
 }  // namespace gnmr::kernels

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scales and FP8 codes of elements in registers, and what became of them. For .cu files compiled with -fmad=false.
+// Scales and FP8 codes of elements in registers. For .cu files compiled with -fmad=false.
 //
 // Goals: the bits of gnmr/formats at a few instructions an element. Non-goals: memory.
 #pragma once
@@ -57,38 +57,9 @@ struct Divisor {
 
 /// Counts nothing.
 struct NoTally {
-  template <Format kFormat>
+  static __device__ bool is_plain_for(unsigned) { return true; }
+  template <Format kFormat, bool kPlain>
   __device__ void add(const float (&)[4], const float (&)[4], unsigned, float) {}
-};
-
-/// What became of a lane's elements; `Statistics` without its sum of elements.
-struct Tally {
-  unsigned non_finite = 0;
-  unsigned overflowed = 0;
-  unsigned flushed = 0;
-  double squared_error = 0;
-  double squared_values = 0;
-
-  /// Four elements, their quotients, their codes.
-  template <Format kFormat>
-  __device__ void add(const float (&values)[4], const float (&quotients)[4], unsigned codes, float scale) {
-#pragma unroll
-    for (unsigned k = 0; k < 4; ++k) {
-      const float rounded = formats::from_format<kFormat>(codes >> 8 * k & 0xffu);
-      const float restored = rounded * scale;
-      const float magnitude = fabsf(quotients[k]);
-      const bool is_finite = isfinite(values[k]);
-      const bool both = is_finite && isfinite(restored);
-      const double error = both ? restored - values[k] : 0.0f;
-      const double value = both ? values[k] : 0.0f;
-      squared_error = fma(error, error, squared_error);
-      squared_values = fma(value, value, squared_values);
-      non_finite += is_finite ? 0 : 1;
-      // Half way to the next number of the grid, which for E5M2 is the even one.
-      overflowed += (kFormat == Format::e4m3 ? magnitude > 464.0f : magnitude >= 61440.0f) ? 1 : 0;
-      flushed += is_finite && values[k] != 0 && rounded == 0 ? 1 : 0;
-    }
-  }
 };
 
 /// Two codes by the hardware's conversion; it forgets the sign of a NaN.
@@ -113,7 +84,7 @@ __device__ __forceinline__ unsigned four_codes(const float (&values)[4], const D
       codes = (codes & ~(0xffu << 8 * k)) | code << 8 * k;
     }
   }
-  tally.template add<kFormat>(values, quotients, codes, divisor.scale);
+  tally.template add<kFormat, kPlain>(values, quotients, codes, divisor.scale);
   return codes;
 }
 

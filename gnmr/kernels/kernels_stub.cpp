@@ -3,11 +3,15 @@
 #include "gnmr/core/error.h"
 #include "gnmr/kernels/adamw.h"
 #include "gnmr/kernels/casts.h"
+#include "gnmr/kernels/compare.h"
+#include "gnmr/kernels/delayed_scales.h"
 #include "gnmr/kernels/device.h"
 #include "gnmr/kernels/norms.h"
 #include "gnmr/kernels/read_floor.h"
 #include "gnmr/kernels/signals.h"
 #include "gnmr/kernels/thin_rows.h"
+#include "gnmr/kernels/tile_product.h"
+#include "gnmr/kernels/unit_gather.h"
 
 namespace gnmr::kernels {
 namespace {
@@ -22,8 +26,12 @@ namespace {
 struct UnitNorms::Impl {};
 struct AdamW::Impl {};
 struct UnitSignals::Impl {};
+struct DelayedScales::Impl {};
+struct UnitGather::Impl {};
 
 bool available() { return false; }
+
+int compute_capability() { return 0; }
 
 UnitNorms::UnitNorms(std::uint32_t) { refuse(); }
 UnitNorms::UnitNorms(UnitNorms&&) noexcept = default;
@@ -37,6 +45,8 @@ AdamW::AdamW(AdamW&&) noexcept = default;
 AdamW& AdamW::operator=(AdamW&&) noexcept = default;
 AdamW::~AdamW() = default;
 bool AdamW::step(std::span<const AdamWTensor>, const AdamWSettings&, const Gate*, void*) { refuse(); }
+const double* AdamW::device_learning_rate() const { refuse(); }
+void AdamW::set_learning_rate(double, void*) { refuse(); }
 
 UnitSignals::UnitSignals(std::uint32_t, const SignalSettings&) { refuse(); }
 UnitSignals::UnitSignals(UnitSignals&&) noexcept = default;
@@ -57,5 +67,36 @@ std::size_t multiply_transposed_workspace_bytes(const ThinMatrix&, std::uint32_t
 void group_rows(const ThinMatrix&, std::uint64_t, float*, double*, void*, void*) { refuse(); }
 void multiply_thin(const ThinMatrix&, const float*, std::uint32_t, float*, void*) { refuse(); }
 void multiply_transposed(const ThinMatrix&, const float*, std::uint32_t, float*, void*, void*) { refuse(); }
+
+bool tile_product_available() { return false; }
+void multiply_tiles(const TileProductTask&, void*) { refuse(); }
+
+std::size_t compare_workspace_bytes(std::uint64_t) { refuse(); }
+void add_error(const ResultView&, const ResultView&, std::uint64_t, ErrorTotals*, void*, void*) { refuse(); }
+void add_square(const ResultView&, std::uint64_t, double*, void*, void*) { refuse(); }
+void add_projections(const double*, const float*, const float*, std::uint64_t, std::uint32_t, ErrorTotals*, void*) {
+  refuse();
+}
+void random_signs(std::uint64_t, std::uint64_t, std::uint64_t, SignLayout, float*, void*) { refuse(); }
+
+UnitGather::UnitGather() { refuse(); }
+UnitGather::UnitGather(UnitGather&&) noexcept = default;
+UnitGather& UnitGather::operator=(UnitGather&&) noexcept = default;
+UnitGather::~UnitGather() = default;
+bool UnitGather::set(const UnitLists&, void*) { refuse(); }
+void UnitGather::run(const double*, std::uint32_t, const double*, double*, std::uint8_t*, void*) { refuse(); }
+
+void clear_amaxes(float*, std::uint64_t, void*) { refuse(); }
+void keep_larger(const float*, float*, std::uint64_t, void*) { refuse(); }
+DelayedScales::DelayedScales(std::span<const DelayedTensor>) { refuse(); }
+DelayedScales::DelayedScales(DelayedScales&&) noexcept = default;
+DelayedScales& DelayedScales::operator=(DelayedScales&&) noexcept = default;
+DelayedScales::~DelayedScales() = default;
+const float* DelayedScales::scales() const { refuse(); }
+void DelayedScales::first_scales(const float*, void*) { refuse(); }
+void DelayedScales::first_scale(std::uint32_t, const float*, void*) { refuse(); }
+void DelayedScales::observe(const float*, void*) { refuse(); }
+std::vector<formats::DelayedState> DelayedScales::save(void*) const { refuse(); }
+void DelayedScales::load(std::span<const formats::DelayedState>, void*) { refuse(); }
 
 }  // namespace gnmr::kernels

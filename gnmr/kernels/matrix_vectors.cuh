@@ -59,6 +59,8 @@ struct BFloat16 {
     return all & __vcmpltu2(all, 0x7f807f80u);
   }
   static __device__ unsigned larger(unsigned a, unsigned b) { return __vmaxu2(a, b); }
+  /// How many elements of a word are not 0, in the sum of its halves: magnitudes carry into the highest bit.
+  static __device__ unsigned not_zero(unsigned word) { return ((magnitudes(word) + 0x7fff7fffu) & 0x80008000u) >> 15; }
   /// The largest of the magnitudes in a word, as bits of a float; and the magnitude of one of them.
   static __device__ unsigned largest(unsigned magnitudes) { return max(magnitudes >> 16, magnitudes & 0xffffu) << 16; }
   static __device__ unsigned widened(Scalar magnitude) { return static_cast<unsigned>(magnitude) << 16; }
@@ -77,6 +79,7 @@ struct Float32 {
     return all < kInfiniteBits ? all : 0u;
   }
   static __device__ unsigned larger(unsigned a, unsigned b) { return max(a, b); }
+  static __device__ unsigned not_zero(unsigned word) { return (magnitudes(word) + 0x7fffffffu) >> 31; }
   static __device__ unsigned largest(unsigned magnitudes) { return magnitudes; }
   static __device__ unsigned widened(Scalar magnitude) { return magnitude; }
 };

@@ -4,6 +4,7 @@
 #include "gnmr/kernels/block_sum.cuh"
 #include "gnmr/kernels/cuda_memory.h"
 #include "gnmr/kernels/matrix_vectors.cuh"
+#include "gnmr/kernels/random_bits.cuh"
 
 namespace gnmr::kernels {
 namespace {
@@ -25,14 +26,6 @@ __host__ __device__ constexpr unsigned strips_in(unsigned columns) {
 /// Rows that are added up by a block for a product, before parts are added.
 constexpr unsigned kPartRows = 256;
 constexpr unsigned parts_in(std::uint64_t rows) { return static_cast<unsigned>((rows + kPartRows - 1) / kPartRows); }
-
-/// 64 signs, a bit each; `row_sign` says the same of one row.
-__device__ __forceinline__ std::uint64_t signs_of_64(std::uint64_t seed, unsigned index) {
-  std::uint64_t bits = seed + (index + 1ull) * 0x9e3779b97f4a7c15ull;
-  bits = (bits ^ (bits >> 30)) * 0xbf58476d1ce4e5b9ull;
-  bits = (bits ^ (bits >> 27)) * 0x94d049bb133111ebull;
-  return bits ^ (bits >> 31);
-}
 
 /// What rows are multiplied with: signs.
 struct Signs {

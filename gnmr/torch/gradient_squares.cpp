@@ -54,8 +54,16 @@ GradientSquares& GradientSquares::operator=(GradientSquares&&) noexcept = defaul
 GradientSquares::~GradientSquares() = default;
 
 std::vector<double> GradientSquares::measure(std::span<const at::Tensor> gradients) {
+  const at::Tensor sums = measure_on_device(gradients);
+  if (!sums.defined()) return squared_norms(gradients);
+  const at::Tensor on_host = sums.cpu();
+  const auto* const values = on_host.const_data_ptr<double>();
+  return {values, values + gradients.size()};
+}
+
+at::Tensor GradientSquares::measure_on_device(std::span<const at::Tensor> gradients) {
   const std::optional<c10::Device> device = device_of(gradients);
-  if (!device || !kernels::available()) return squared_norms(gradients);
+  if (!device || !kernels::available()) return {};
   const c10::DeviceGuard guard(*device);
   if (!on_device_ || on_device_->count != gradients.size() || on_device_->device != *device) {
     on_device_.reset(
@@ -71,12 +79,12 @@ std::vector<double> GradientSquares::measure(std::span<const at::Tensor> gradien
                       .type = *element_type(gradient),
                       .unit = static_cast<std::uint32_t>(index)});
   }
-  const at::Tensor sums =
+  at::Tensor sums =
       at::empty({static_cast<std::int64_t>(gradients.size())}, at::TensorOptions().dtype(at::kDouble).device(*device));
   on_device_->norms.sum_squares(slices, sums.mutable_data_ptr<double>(), current_stream(*device));
-  const at::Tensor on_host = sums.cpu();
-  const auto* const values = on_host.const_data_ptr<double>();
-  return {values, values + gradients.size()};
+  return sums;
 }
+
+kernels::UnitNorms& GradientSquares::norms() { return on_device_->norms; }
 
 }  // namespace gnmr::nn

@@ -2,8 +2,7 @@
 // The sums of squares of all gradients of a model, step after step.
 //
 // Goals: on a CUDA device one pass at the memory's speed and one copy to the host; its table is kept as long as
-// gradients stay where they are. Elsewhere as squared_norms. Non-goals: single tensors (squared_norm.h); leaving the
-// sums on the device.
+// gradients stay where they are. Elsewhere as squared_norms. Non-goals: single tensors (squared_norm.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,6 +10,10 @@
 #include <memory>
 #include <span>
 #include <vector>
+
+namespace gnmr::kernels {
+class UnitNorms;
+}
 
 namespace gnmr::nn {
 
@@ -24,6 +27,12 @@ class GradientSquares {
 
   /// One sum a tensor, in double; an undefined tensor has 0.
   std::vector<double> measure(std::span<const at::Tensor> gradients);
+
+  /// The same left on the device, without waiting; undefined where the gradients are not on one with our kernels.
+  at::Tensor measure_on_device(std::span<const at::Tensor> gradients);
+
+  /// The kernels behind it, for clipping by those sums; only after `measure_on_device` gave some.
+  kernels::UnitNorms& norms();
 
  private:
   struct OnDevice;

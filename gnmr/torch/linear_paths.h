@@ -18,6 +18,8 @@
 
 namespace gnmr::nn {
 
+class DeviceNumbers;
+
 using recipes::CastRule;
 using recipes::kOperandCount;
 using recipes::kProductCount;
@@ -73,6 +75,8 @@ struct LinearPaths {
 
   std::array<ProductMeasurement, kProductCount> measured{};
   ErrorSums saved_error;  // of the input that was saved in 8 bits
+
+  std::shared_ptr<DeviceNumbers> numbers;  // on a CUDA device: amax, measurements and delayed scales are there
 
   /// Forgets the last step's measurements.
   void begin_step();

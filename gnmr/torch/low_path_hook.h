@@ -34,7 +34,10 @@ class LowPathHook {
   /// The same, as a part of the cast: its evidence compares with `matrix`, so it sees the change.
   virtual at::Tensor in_cast(const LowPathCall& call, recipes::Operand operand, const at::Tensor& matrix) = 0;
 
-  /// The operand that was cast. The evidence has been taken.
+  /// Whether `after_cast` has something to do here. Where not, an operand in real codes need not become numbers.
+  virtual bool changes_casts(const LowPathCall&, recipes::Operand) const { return true; }
+
+  /// The operand that was cast, as numbers. The evidence has been taken.
   virtual at::Tensor after_cast(const LowPathCall& call, recipes::Operand operand, const at::Tensor& cast) = 0;
 
   /// The result of the product.

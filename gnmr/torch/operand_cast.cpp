@@ -16,6 +16,7 @@
 #include "gnmr/core/error.h"
 #include "gnmr/formats/delayed_scaling.h"
 #include "gnmr/formats/scaling.h"
+#include "gnmr/torch/fp8_matrix.h"
 
 namespace gnmr::nn {
 namespace {
@@ -193,8 +194,12 @@ float finite_amax(const at::Tensor& matrix) {
 }
 
 SavedMatrix save_in_8_bits(const at::Tensor& matrix) {
-  check(matrix);
-  const at::Tensor source = matrix.to(at::kCPU).contiguous();
+  const CastRule rule{.format = formats::Format::e4m3, .grouping = Grouping::tile};
+  if (can_cast_to_fp8(matrix, rule)) {
+    const Fp8Side side = cast_to_fp8(matrix, {.rule = rule, .by_rows = true}).by_rows;
+    return {side.codes, side.scales};
+  }
+  const at::Tensor source = matrix.to(at::kCPU, at::kFloat).contiguous();
   const std::int64_t rows = source.size(0);
   const std::int64_t cols = source.size(1);
   const std::int64_t groups = (cols + 127) / 128;
@@ -213,6 +218,7 @@ SavedMatrix save_in_8_bits(const at::Tensor& matrix) {
 }
 
 at::Tensor restore_from_8_bits(const SavedMatrix& saved) {
+  if (saved.codes.scalar_type() == at::kFloat8_e4m3fn) return values_of({saved.codes, saved.scales}, Grouping::tile);
   const at::Tensor codes = saved.codes.to(at::kCPU);
   const at::Tensor scales = saved.scales.to(at::kCPU);
   const std::int64_t rows = codes.size(0);

@@ -45,14 +45,14 @@ at::Tensor hadamard_transform(const at::Tensor& matrix, std::int64_t size, std::
 
 /// Codes and scales of a matrix that waits in 8 bits (E4M3, 1x128).
 struct SavedMatrix {
-  at::Tensor codes;   // uint8, of the matrix's shape
-  at::Tensor scales;  // float32
+  at::Tensor codes;   // uint8, of the matrix's shape; on a CUDA device with kernels a float8 type
+  at::Tensor scales;  // float32, [rows, tiles]; there [tiles, rows]
 };
 
 /// The matrix in 8 bits.
 SavedMatrix save_in_8_bits(const at::Tensor& matrix);
 
-/// What 8 bits kept of it.
+/// What 8 bits kept of it, in float32.
 at::Tensor restore_from_8_bits(const SavedMatrix& saved);
 
 }  // namespace gnmr::nn

@@ -30,6 +30,11 @@ constexpr double kSmallestScale = 0x1p-126;
 at::Tensor bits_of(const at::Tensor& values) { return values.view(at::kInt); }
 at::Tensor floats_of(const at::Tensor& bits) { return bits.view(at::kFloat); }
 
+/// True quotients: on a CUDA device a number of the host as divisor would be multiplied by its rounded inverse.
+at::Tensor divided(const at::Tensor& values, double divisor) {
+  return values / at::full({}, divisor, values.options());
+}
+
 /// The power of two below each magnitude, from its exponent bits; 0 for denormals.
 at::Tensor power_below(const at::Tensor& magnitude) {
   return floats_of(at::bitwise_and(bits_of(magnitude), 0x7f800000));
@@ -105,9 +110,9 @@ at::Tensor mx_scales(const at::Tensor& amax, const CastRule& rule) {
 at::Tensor nvfp4_scales(const at::Tensor& amax, const CastRule& rule) {
   const at::Tensor tensor_amax = amax.max();
   const at::Tensor tensor_scale =
-      at::where(tensor_amax > 0, (tensor_amax / (448.0f * 6.0f)).clamp_min(0x1p-117), at::ones_like(tensor_amax));
+      at::where(tensor_amax > 0, divided(tensor_amax, 448.0 * 6.0).clamp_min(0x1p-117), at::ones_like(tensor_amax));
   const Layout e4m3 = formats::layout_of(Format::e4m3);
-  const at::Tensor wanted = amax / formats::layout_of(rule.format).max / tensor_scale;
+  const at::Tensor wanted = divided(amax, formats::layout_of(rule.format).max) / tensor_scale;
   return at::clamp(round_on_grid(wanted, e4m3), 0x1p-9, e4m3.max) * tensor_scale;
 }
 
@@ -120,7 +125,7 @@ at::Tensor finite_scales(const at::Tensor& groups, const OperandCast& cast) {
   const at::Tensor amax = finite.amax({1, 3}, /*keepdim=*/true);
   if (rule.grouping == Grouping::mx) return mx_scales(amax, rule);
   if (rule.grouping == Grouping::nvfp4) return nvfp4_scales(amax, rule);
-  const at::Tensor scale = (amax / formats::layout_of(rule.format).max).clamp_min(kSmallestScale);
+  const at::Tensor scale = divided(amax, formats::layout_of(rule.format).max).clamp_min(kSmallestScale);
   return at::where(amax > 0, scale, at::ones_like(scale));
 }
 

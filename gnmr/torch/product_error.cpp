@@ -83,6 +83,15 @@ double probe_multiply_adds(std::int64_t tokens, std::int64_t in_features, std::i
   return 2 * by_rows + by_weights;
 }
 
+double probe_bytes(std::int64_t tokens, std::int64_t in_features, std::int64_t out_features, double element_bytes) {
+  const auto in = static_cast<double>(in_features);
+  const auto out = static_cast<double>(out_features);
+  const auto all = static_cast<double>(tokens);
+  const double by_rows = all * (in + out) + in * out;         // both results of tokens have as much to read
+  const double by_weights = 2 * in * out + all * (in + out);  // its gradient for its norm and for its projection
+  return element_bytes * (2 * by_rows + by_weights);
+}
+
 double expected_error(const recipes::Recipe& recipe, recipes::Product product) {
   constexpr double kRoundingShare = 0.189;  // root mean square of half a step's rounding, over mantissas in [1, 2)
   double square = 0;

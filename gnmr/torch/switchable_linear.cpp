@@ -8,6 +8,9 @@
 
 #include <algorithm>
 
+#include "gnmr/torch/device_errors.h"
+#include "gnmr/torch/device_numbers.h"
+#include "gnmr/torch/low_operand.h"
 #include "gnmr/torch/operand_cast.h"
 #include "gnmr/torch/squared_norm.h"
 #include "gnmr/torch/thin_product.h"
@@ -27,98 +30,54 @@ struct PathsHolder : torch::CustomClassHolder {
 
 constexpr std::size_t index_of(Product product) { return static_cast<std::size_t>(product); }
 
-std::uint64_t mixed(std::uint64_t state, std::uint64_t value) {
-  state = (state ^ value) * 0x9e3779b97f4a7c15u;
-  return state ^ (state >> 29);
-}
-
-/// A seed of its own for each layer, step, micro-batch, product and purpose: recomputation finds the same one again.
-std::uint64_t seed_of(const LinearPaths& paths, Product product, std::size_t purpose) {
-  const StepClock clock = paths.clock != nullptr ? *paths.clock : StepClock{};
-  std::uint64_t seed = mixed(0x243f6a8885a308d3u, clock.seed);
-  seed = mixed(seed, static_cast<std::uint64_t>(clock.step));
-  seed = mixed(seed, static_cast<std::uint64_t>(clock.micro_batch));
-  seed = mixed(seed, paths.layer);
-  return mixed(seed, index_of(product) * 4 + purpose);
-}
-
-LowPathCall call_of(const LinearPaths& paths, Product product) {
-  const StepClock clock = paths.clock != nullptr ? *paths.clock : StepClock{};
-  return {paths.layer, product, clock.step, clock.micro_batch, clock.rerun};
-}
-
-/// Where a hook has changed what is cast, as a part of the cast, that is measured against the operand as it was.
-void measure_changed(const at::Tensor& before, const at::Tensor& changed, const at::Tensor& after,
-                     formats::Statistics& seen) {
-  // What was changed was beyond the format; what overflowed besides is among it.
-  seen.overflowed =
-      std::max(seen.overflowed, static_cast<std::uint64_t>((before != changed).sum().item<std::int64_t>()));
-  seen.squared_error = squared_norm(before - after);
-  seen.squared_values = squared_norm(before);
-}
-
-/// What the low path remembers must go on whatever path is taken.
-void observe(LinearPaths& paths, Operand operand, const at::Tensor& matrix) {
-  if (!paths.observing || paths.recipe == nullptr || !paths.recipe->uses_delayed(operand)) return;
-  float& amax = paths.step_amax[static_cast<std::size_t>(operand)];
-  amax = std::max(amax, finite_amax(matrix));
-}
-
-/// The cast itself, measured where evidence is asked for.
-at::Tensor cast_and_measure(LinearPaths& paths, Product product, std::size_t place, const at::Tensor& matrix,
-                            SumOver sum_over) {
-  const CastRule& rule = *paths.recipe->rule(product, place);
-  const Operand operand = recipes::operands_of(product)[place];
-  const at::Tensor source =
-      paths.hook != nullptr ? paths.hook->in_cast(call_of(paths, product), operand, matrix) : matrix;
-  OperandCast cast{.rule = rule,
-                   .sum_over = sum_over,
-                   .seed = seed_of(paths, product, place),
-                   .transform_seed = seed_of(paths, product, 2)};
-  if (rule.grouping == recipes::Grouping::delayed) {
-    const formats::DelayedState& state = paths.delayed[index_of(product)][place];
-    // Before anything is remembered the scale is that of the tensor itself.
-    cast.delayed_scale =
-        state.observations > 0 ? state.scale : formats::float32_scale(rule.format, finite_amax(source));
-  }
-  if (!paths.measure_casts || !paths.observing) return cast_operand(source, cast);
-  formats::Statistics seen;
-  cast.statistics = &seen;
-  at::Tensor result = cast_operand(source, cast);
-  if (!source.is_same(matrix) && rule.hadamard == 0) measure_changed(matrix, source, result, seen);
-  paths.measured[index_of(product)].casts[place] += seen;
-  return result;
-}
-
-/// An operand as the low path of a product sees it.
-at::Tensor low_operand(LinearPaths& paths, Product product, std::size_t place, const at::Tensor& matrix,
-                       SumOver sum_over) {
-  const bool is_cast = paths.recipe->rule(product, place).has_value();
-  if (paths.hook == nullptr) return is_cast ? cast_and_measure(paths, product, place, matrix, sum_over) : matrix;
-  const Operand operand = recipes::operands_of(product)[place];
-  const LowPathCall call = call_of(paths, product);
-  at::Tensor result = paths.hook->before_cast(call, operand, matrix);
-  if (is_cast) result = cast_and_measure(paths, product, place, result, sum_over);
-  return paths.hook->after_cast(call, operand, result);
-}
-
-/// What comes out of a low product.
-at::Tensor low_result(const LinearPaths& paths, Product product, const at::Tensor& result) {
-  return paths.hook != nullptr ? paths.hook->after_product(call_of(paths, product), result) : result;
-}
-
 bool compares(const LinearPaths& paths, Comparison how) {
   return paths.comparison == how && paths.observing && paths.recipe != nullptr;
 }
 
-/// Compares a low result [tokens, n] with what the high path would have made of `left` [tokens, m] and `right` [m, n].
-void patrol_rows(LinearPaths& paths, Product product, const at::Tensor& low, const at::Tensor& left,
-                 const at::Tensor& right) {
-  add_rows_error(low, left, right, seed_of(paths, product, 3), paths.measured[index_of(product)].error);
+/// Compares two results of a product, or of what was saved (`kProductCount`).
+void compare_in_full(LinearPaths& paths, std::size_t place, const at::Tensor& low, const at::Tensor& high) {
+  if (has_device_numbers(high)) {
+    add_error(low, high, numbers_of(paths, high.device()).error(place));
+    return;
+  }
+  add_error(low, high, place < kProductCount ? paths.measured[place].error : paths.saved_error);
 }
 
-at::Tensor weight_signs(const LinearPaths& paths, const at::Tensor& weight) {
-  return random_signs(weight.size(1), kWeightProbeVectors, seed_of(paths, Product::weight_gradient, 3), weight);
+/// Compares a low result [tokens, n] with what the high path would have made of `left` [tokens, m] and the weight, or
+/// the transposed weight.
+void patrol_rows(LinearPaths& paths, Product product, const at::Tensor& low, const at::Tensor& left,
+                 const at::Tensor& weight, bool is_transposed) {
+  const std::uint64_t seed = seed_of(paths, product, 3);
+  if (has_device_numbers(low)) {
+    add_rows_error(low, left, weight, is_transposed, seed, numbers_of(paths, low.device()).error(index_of(product)));
+    return;
+  }
+  add_rows_error(low, left, is_transposed ? weight.t() : weight, seed, paths.measured[index_of(product)].error);
+}
+
+std::uint64_t weight_seed(const LinearPaths& paths) { return seed_of(paths, Product::weight_gradient, 3); }
+
+/// The input's product with the signs that a weight's gradient is projected on.
+at::Tensor project_input(const LinearPaths& paths, const at::Tensor& input) {
+  if (has_device_numbers(input)) {
+    return times_vectors(input, sign_vectors(input.size(1), kWeightProbeVectors, weight_seed(paths), input));
+  }
+  return thin_product(input, random_signs(input.size(1), kWeightProbeVectors, weight_seed(paths), input));
+}
+
+/// Compares a low gradient of the weight with what the high path would have made of `gradient` and the input.
+void patrol_weights(LinearPaths& paths, const at::Tensor& low, const at::Tensor& gradient,
+                    const at::Tensor& projected_input) {
+  constexpr std::size_t kPlace = static_cast<std::size_t>(Product::weight_gradient);
+  const std::int64_t columns = low.size(1);
+  if (has_device_numbers(low)) {
+    add_projected_error(low, sign_vectors(columns, kWeightProbeVectors, weight_seed(paths), low),
+                        transposed_times_vectors(gradient, projected_input),
+                        numbers_of(paths, low.device()).error(kPlace));
+    return;
+  }
+  const at::Tensor signs = random_signs(columns, kWeightProbeVectors, weight_seed(paths), low);
+  add_projected_error(low, signs, thin_product(gradient.t(), projected_input), paths.measured[kPlace].error);
 }
 
 /// What saving in 8 bits does to an input.
@@ -126,30 +85,32 @@ void compare_saved(LinearPaths& paths, const at::Tensor& input) {
   constexpr std::int64_t kRows = 256;  // that a patrol looks at
   const std::int64_t stride = paths.comparison == Comparison::full ? 1 : 1 + (input.size(0) - 1) / kRows;
   const at::Tensor rows = stride == 1 ? input : input.slice(0, 0, input.size(0), stride).contiguous();
-  add_error(restore_from_8_bits(save_in_8_bits(rows)), rows, paths.saved_error);
-}
-
-/// Whether what one product casts can be what another one needs.
-bool shares_cast(const LinearPaths& paths, Product first, std::size_t first_place, Product second,
-                 std::size_t second_place) {
-  if (paths.recipe == nullptr || !paths.low[index_of(first)] || !paths.low[index_of(second)]) return false;
-  const auto& rule = paths.recipe->rule(first, first_place);
-  return rule == paths.recipe->rule(second, second_place) &&
-         (!rule || (rule->ignores_direction() && rule->rounding == formats::Rounding::nearest_even));
+  compare_in_full(paths, kProductCount, restore_from_8_bits(save_in_8_bits(rows)), rows);
 }
 
 void measure_product(LinearPaths& paths, Product product, const at::Tensor& gradient) {
   if (!paths.measure_products || !paths.observing) return;
   ProductMeasurement& measured = paths.measured[index_of(product)];
-  measured.squared_norm += squared_norm(gradient);
+  if (has_device_numbers(gradient)) {
+    add_square(gradient, numbers_of(paths, gradient.device()).square(product));
+  } else {
+    measured.squared_norm += squared_norm(gradient);
+  }
   measured.sampled = true;
 }
 
-/// Evidence of a cast that serves two products belongs to both.
-void copy_evidence(LinearPaths& paths, Product from, std::size_t from_place, Product to, std::size_t to_place,
-                   const formats::Statistics& before) {
-  if (!paths.measure_casts || !paths.observing) return;
-  paths.measured[index_of(to)].casts[to_place] += paths.measured[index_of(from)].casts[from_place] - before;
+/// Each operand, by the product that casts it first and the one that may take the same cast.
+constexpr OperandUse kInputUse{
+    .product = Product::forward, .place = 0, .other_product = Product::weight_gradient, .other_place = 1};
+constexpr OperandUse kWeightUse{
+    .product = Product::forward, .place = 1, .other_product = Product::input_gradient, .other_place = 1};
+constexpr OperandUse kGradientUse{
+    .product = Product::input_gradient, .place = 0, .other_product = Product::weight_gradient, .other_place = 0};
+
+/// The use of an operand with the cast shared where that can be.
+OperandUse sharing(const LinearPaths& paths, OperandUse use, const at::Tensor& matrix, bool wanted) {
+  use.shared = wanted && can_share_cast(paths, use, matrix);
+  return use;
 }
 
 /// Forward, and the two products of backward. What it saves: the weight, the weight's cast where the input-gradient
@@ -161,27 +122,26 @@ class LinearFunction : public torch::autograd::Function<LinearFunction> {
                           const std::optional<Variable>& bias, const c10::intrusive_ptr<PathsHolder>& holder) {
     LinearPaths& paths = *holder->paths;
     const at::Tensor matrix = input.reshape({-1, weight.size(1)});
-    observe(paths, Operand::input, matrix);
-    observe(paths, Operand::weight, weight);
+    observe(paths, Product::forward, 0, matrix);
+    observe(paths, Product::forward, 1, weight);
     Saved saved{.weight = weight, .input = matrix};
     at::Tensor result;
     if (paths.recipe != nullptr && paths.low[index_of(Product::forward)]) {
       result = low_forward(paths, matrix, weight, saved);
-      if (compares(paths, Comparison::projected)) patrol_rows(paths, Product::forward, result, matrix, weight.t());
+      if (compares(paths, Comparison::projected)) patrol_rows(paths, Product::forward, result, matrix, weight, true);
     } else {
       result = at::mm(matrix, weight.t());
       if (compares(paths, Comparison::full)) {
         Saved unused;
-        add_error(low_forward(paths, matrix, weight, unused), result, paths.measured[0].error);
+        compare_in_full(paths, index_of(Product::forward), low_forward(paths, matrix, weight, unused), result);
       }
     }
     if (paths.can_save_low && paths.comparison != Comparison::none && paths.observing) compare_saved(paths, matrix);
     const bool patrols_weight =
         compares(paths, Comparison::projected) && paths.low[index_of(Product::weight_gradient)] && !paths.save_low;
     // The input itself may not be there in backward.
-    if (patrols_weight) saved.projected_input = thin_product(matrix, weight_signs(paths, weight));
+    if (patrols_weight) saved.projected_input = project_input(paths, matrix);
     if (bias) result.add_(*bias);
-    context->saved_data["input_is_cast"] = saved.input_is_cast;
     save(context, paths, saved);
     context->saved_data["paths"] = c10::IValue::make_capsule(holder);
     context->saved_data["has_bias"] = bias.has_value();
@@ -194,20 +154,23 @@ class LinearFunction : public torch::autograd::Function<LinearFunction> {
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto holder = c10::static_intrusive_pointer_cast<PathsHolder>(context->saved_data["paths"].toCapsule());
     LinearPaths& paths = *holder->paths;
-    const Saved saved = saved_in(context);
+    const Saved saved = saved_in(context, paths);
     const at::Tensor gradient = gradients[0].reshape({-1, saved.weight.size(0)});
-    observe(paths, Operand::output_gradient, gradient);
+    const bool wants_input = context->needs_input_grad(0);
+    const bool wants_weight = context->needs_input_grad(1);
+    observe(paths, wants_input ? Product::input_gradient : Product::weight_gradient, 0, gradient);
     measure_product(paths, Product::forward, gradient);
+    LowOperand cast_gradient;  // where both products take the same
     at::Tensor input_gradient;
     at::Tensor weight_gradient;
     at::Tensor bias_gradient;
-    if (context->needs_input_grad(0)) {
-      input_gradient = make_input_gradient(paths, gradient, saved);
+    if (wants_input) {
+      input_gradient = make_input_gradient(paths, gradient, saved, wants_weight, cast_gradient);
       measure_product(paths, Product::input_gradient, input_gradient);
       input_gradient = input_gradient.view(context->saved_data["input_shape"].toIntVector());
     }
-    if (context->needs_input_grad(1)) {
-      weight_gradient = make_weight_gradient(paths, gradient, saved);
+    if (wants_weight) {
+      weight_gradient = make_weight_gradient(paths, gradient, saved, cast_gradient);
       measure_product(paths, Product::weight_gradient, weight_gradient);
     }
     if (context->saved_data["has_bias"].toBool() && context->needs_input_grad(2)) bias_gradient = gradient.sum(0);
@@ -217,32 +180,36 @@ class LinearFunction : public torch::autograd::Function<LinearFunction> {
  private:
   struct Saved {
     at::Tensor weight = {};
-    at::Tensor cast_weight = {};      // undefined: there is none
+    LowOperand cast_weight = {};      // undefined: there is none
     at::Tensor projected_input = {};  // undefined: there is none
-    at::Tensor input = {};
-    bool input_is_cast = false;
+    at::Tensor input = {};            // undefined: its cast is all that is needed
+    LowOperand cast_input = {};       // undefined: there is none
   };
 
   /// The low product; what backward can use of it goes to `saved`.
   static at::Tensor low_forward(LinearPaths& paths, const at::Tensor& matrix, const at::Tensor& weight, Saved& saved) {
-    const formats::Statistics input_before = paths.measured[0].casts[0];
-    const formats::Statistics weight_before = paths.measured[0].casts[1];
-    const at::Tensor low_input = low_operand(paths, Product::forward, 0, matrix, SumOver::columns);
-    const at::Tensor low_weight = low_operand(paths, Product::forward, 1, weight, SumOver::columns);
-    if (!paths.save_low && shares_cast(paths, Product::forward, 0, Product::weight_gradient, 1)) {
-      saved.input = low_input;
-      saved.input_is_cast = true;
-      copy_evidence(paths, Product::forward, 0, Product::weight_gradient, 1, input_before);
+    const OperandUse input_use = sharing(paths, kInputUse, matrix, !paths.save_low);
+    const OperandUse weight_use = sharing(paths, kWeightUse, weight, true);
+    const LowOperand low_input = low_operand(paths, input_use, matrix);
+    const LowOperand low_weight = low_operand(paths, weight_use, weight);
+    if (input_use.shared) {
+      saved.input = at::Tensor();
+      saved.cast_input = low_input;
     }
-    if (shares_cast(paths, Product::forward, 1, Product::input_gradient, 1)) {
-      saved.cast_weight = low_weight;
-      copy_evidence(paths, Product::forward, 1, Product::input_gradient, 1, weight_before);
-    }
-    return low_result(paths, Product::forward, at::mm(low_input, low_weight.t()));
+    if (weight_use.shared) saved.cast_weight = low_weight;
+    return low_product(paths, Product::forward, low_input, low_weight, matrix.scalar_type());
+  }
+
+  /// What backward needs of an operand, as three tensors: it sums over the rows.
+  static void append(const LowOperand& operand, variable_list& tensors) {
+    const Fp8Side& side = operand.codes.by_columns;
+    tensors.insert(tensors.end(), {operand.values, side.codes, side.scales});
   }
 
   static void save(AutogradContext* context, const LinearPaths& paths, const Saved& saved) {
-    variable_list tensors{saved.weight, saved.cast_weight, saved.projected_input};
+    variable_list tensors{saved.weight, saved.projected_input};
+    append(saved.cast_weight, tensors);
+    append(saved.cast_input, tensors);
     if (paths.save_low) {
       const SavedMatrix bits = save_in_8_bits(saved.input);
       tensors.insert(tensors.end(), {bits.codes, bits.scales});
@@ -252,59 +219,86 @@ class LinearFunction : public torch::autograd::Function<LinearFunction> {
     context->save_for_backward(std::move(tensors));
   }
 
-  static Saved saved_in(AutogradContext* context) {
+  static LowOperand operand_in(const variable_list& tensors, std::size_t first, const LinearPaths& paths,
+                               const OperandUse& use) {
+    LowOperand operand{.values = tensors[first],
+                       .codes = {.by_rows = {}, .by_columns = {tensors[first + 1], tensors[first + 2]}}};
+    if (operand.codes.defined()) operand.codes.grouping = paths.recipe->rule(use.product, use.place)->grouping;
+    return operand;
+  }
+
+  static Saved saved_in(AutogradContext* context, const LinearPaths& paths) {
     const variable_list tensors = context->get_saved_variables();
+    const at::Tensor input =
+        tensors.size() == 9 ? tensors[8] : restore_from_8_bits({tensors[8], tensors[9]}).to(tensors[0].scalar_type());
     return {.weight = tensors[0],
-            .cast_weight = tensors[1],
-            .projected_input = tensors[2],
-            .input = tensors.size() == 4 ? tensors[3] : restore_from_8_bits({tensors[3], tensors[4]}),
-            .input_is_cast = context->saved_data["input_is_cast"].toBool()};
+            .cast_weight = operand_in(tensors, 2, paths, kWeightUse),
+            .projected_input = tensors[1],
+            .input = input,
+            .cast_input = operand_in(tensors, 5, paths, kInputUse)};
   }
 
-  static at::Tensor low_input_gradient(LinearPaths& paths, const at::Tensor& gradient, const Saved& saved) {
+  /// The gradient as a product's low path takes it, or as both do.
+  static LowOperand low_gradient(LinearPaths& paths, Product product, const at::Tensor& gradient, bool shared,
+                                 LowOperand& cast_gradient) {
+    OperandUse use = sharing(paths, kGradientUse, gradient, shared);
+    use.product = product;
+    LowOperand low = low_operand(paths, use, gradient);
+    if (use.shared) cast_gradient = low;
+    return low;
+  }
+
+  static at::Tensor low_input_gradient(LinearPaths& paths, const at::Tensor& gradient, const Saved& saved, bool shared,
+                                       LowOperand& cast_gradient) {
     constexpr Product kProduct = Product::input_gradient;
-    const at::Tensor low_gradient = low_operand(paths, kProduct, 0, gradient, SumOver::columns);
-    const at::Tensor low_weight =
-        saved.cast_weight.defined() ? saved.cast_weight : low_operand(paths, kProduct, 1, saved.weight, SumOver::rows);
-    return low_result(paths, kProduct, at::mm(low_gradient, low_weight));
+    const LowOperand low = low_gradient(paths, kProduct, gradient, shared, cast_gradient);
+    const LowOperand weight = saved.cast_weight.defined()
+                                  ? saved.cast_weight
+                                  : low_operand(paths, {.product = kProduct, .place = 1}, saved.weight);
+    return low_product(paths, kProduct, low, weight, gradient.scalar_type());
   }
 
-  static at::Tensor make_input_gradient(LinearPaths& paths, const at::Tensor& gradient, const Saved& saved) {
+  static at::Tensor make_input_gradient(LinearPaths& paths, const at::Tensor& gradient, const Saved& saved, bool shared,
+                                        LowOperand& cast_gradient) {
     constexpr Product kProduct = Product::input_gradient;
     if (paths.recipe == nullptr || !paths.low[index_of(kProduct)]) {
       at::Tensor high = at::mm(gradient, saved.weight);
       if (compares(paths, Comparison::full)) {
-        add_error(low_input_gradient(paths, gradient, saved), high, paths.measured[index_of(kProduct)].error);
+        compare_in_full(paths, index_of(kProduct), low_input_gradient(paths, gradient, saved, false, cast_gradient),
+                        high);
       }
       return high;
     }
-    at::Tensor low = low_input_gradient(paths, gradient, saved);
-    if (compares(paths, Comparison::projected)) patrol_rows(paths, kProduct, low, gradient, saved.weight);
+    at::Tensor low = low_input_gradient(paths, gradient, saved, shared, cast_gradient);
+    if (compares(paths, Comparison::projected)) patrol_rows(paths, kProduct, low, gradient, saved.weight, false);
     return low;
   }
 
-  static at::Tensor low_weight_gradient(LinearPaths& paths, const at::Tensor& gradient, const Saved& saved) {
+  static at::Tensor low_weight_gradient(LinearPaths& paths, const at::Tensor& gradient, const Saved& saved,
+                                        LowOperand& cast_gradient) {
     constexpr Product kProduct = Product::weight_gradient;
-    const at::Tensor low_gradient = low_operand(paths, kProduct, 0, gradient, SumOver::rows);
-    const at::Tensor low_input =
-        saved.input_is_cast ? saved.input : low_operand(paths, kProduct, 1, saved.input, SumOver::rows);
-    return low_result(paths, kProduct, at::mm(low_gradient.t(), low_input));
+    const LowOperand low =
+        cast_gradient.defined() ? cast_gradient : low_gradient(paths, kProduct, gradient, false, cast_gradient);
+    const LowOperand input = saved.cast_input.defined()
+                                 ? saved.cast_input
+                                 : low_operand(paths, {.product = kProduct, .place = 1}, saved.input);
+    return low_product(paths, kProduct, low, input, gradient.scalar_type());
   }
 
-  static at::Tensor make_weight_gradient(LinearPaths& paths, const at::Tensor& gradient, const Saved& saved) {
+  static at::Tensor make_weight_gradient(LinearPaths& paths, const at::Tensor& gradient, const Saved& saved,
+                                         LowOperand& cast_gradient) {
     constexpr Product kProduct = Product::weight_gradient;
-    ErrorSums& error = paths.measured[index_of(kProduct)].error;
     if (paths.recipe == nullptr || !paths.low[index_of(kProduct)]) {
       at::Tensor high = at::mm(gradient.t(), saved.input);
-      if (compares(paths, Comparison::full)) add_error(low_weight_gradient(paths, gradient, saved), high, error);
+      if (compares(paths, Comparison::full)) {
+        compare_in_full(paths, index_of(kProduct), low_weight_gradient(paths, gradient, saved, cast_gradient), high);
+      }
       return high;
     }
-    at::Tensor low = low_weight_gradient(paths, gradient, saved);
+    at::Tensor low = low_weight_gradient(paths, gradient, saved, cast_gradient);
     if (compares(paths, Comparison::projected)) {
-      const at::Tensor signs = weight_signs(paths, saved.weight);
-      const at::Tensor projected =
-          saved.projected_input.defined() ? saved.projected_input : thin_product(saved.input, signs);
-      add_projected_error(low, signs, thin_product(gradient.t(), projected), error);
+      patrol_weights(paths, low, gradient,
+                     saved.projected_input.defined() ? saved.projected_input : project_input(paths, saved.input));
     }
     return low;
   }

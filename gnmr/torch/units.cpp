@@ -8,6 +8,7 @@
 
 #include "gnmr/core/error.h"
 #include "gnmr/io/glob.h"
+#include "gnmr/torch/device_numbers.h"
 
 namespace gnmr::nn {
 namespace {
@@ -186,7 +187,20 @@ bool RecoverableUnits::is_patrolled(std::size_t layer) const {
   return patrol_round_[layer] == static_cast<std::uint64_t>(clock_->step) % patrol_rounds_;
 }
 
+/// Where the model is on a device with kernels, its layers keep their numbers there.
+void RecoverableUnits::use_device() {
+  if (layers_.empty()) return;
+  const at::Tensor& weight = layers_.front().module->weight;
+  if (!has_device_numbers(weight)) return;
+  if (numbers_ == nullptr || numbers_->device() != weight.device()) {
+    numbers_ = std::make_shared<DeviceNumbers>(layers_.size(), recipe_, weight.device());
+    for (Layer& layer : layers_) layer.module->paths().numbers = numbers_;
+  }
+}
+
 void RecoverableUnits::begin_step(std::int64_t step, Pass pass) {
+  use_device();
+  if (numbers_ != nullptr) numbers_->begin_step();
   clock_->step = step;
   clock_->micro_batch = 0;
   clock_->rerun = pass != Pass::step;
@@ -215,6 +229,10 @@ void RecoverableUnits::begin_step(std::int64_t step, Pass pass) {
 }
 
 void RecoverableUnits::end_step() {
+  if (numbers_ != nullptr) {
+    numbers_->end_step();
+    return;
+  }
   for (Layer& layer : layers_) layer.module->paths().end_step();
 }
 
@@ -279,6 +297,35 @@ RecoverableUnits::Norms RecoverableUnits::norms(std::span<const double> paramete
     norms.values[unit] = std::sqrt(squares);
   }
   return norms;
+}
+
+kernels::UnitLists RecoverableUnits::norm_lists(std::span<const std::uint8_t> has_gradient) const {
+  kernels::UnitLists lists{.first = {0}, .indices = {}};
+  const auto add = [&](std::size_t index) { lists.indices.push_back(static_cast<std::uint32_t>(index)); };
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    for (const Part& part : sources_[unit].parts) {
+      if (sources_[unit].by_products) {
+        const bool whole_layer = part.products == kAllProducts || part.saved;
+        for (std::size_t product = 0; product < kProductCount; ++product) {
+          if (!(whole_layer ? product == 0 : part.products[product])) continue;
+          if (layers_[part.layer].module->paths().measured[product].sampled) {
+            add(parameters_.size() + part.layer * kProductCount + product);
+          }
+        }
+        continue;
+      }
+      for (const std::size_t parameter : layers_[part.layer].parameters) {
+        if (has_gradient[parameter] != 0) add(parameter);
+      }
+    }
+    // As `norms` has it: they count, but are no sample by themselves.
+    const bool sampled = lists.first.back() != lists.indices.size();
+    for (const std::size_t parameter : sources_[unit].other_parameters) {
+      if (sampled && has_gradient[parameter] != 0) add(parameter);
+    }
+    lists.first.push_back(static_cast<std::uint32_t>(lists.indices.size()));
+  }
+  return lists;
 }
 
 void RecoverableUnits::measure_casts(bool wanted) {

@@ -19,6 +19,8 @@
 #include <vector>
 
 #include "gnmr/core/types.h"
+#include "gnmr/kernels/unit_gather.h"
+#include "gnmr/torch/device_numbers.h"
 #include "gnmr/torch/linear_paths.h"
 #include "gnmr/torch/switchable_linear.h"
 
@@ -88,11 +90,25 @@ class RecoverableUnits {
   bool runs_low(std::size_t layer) const;
 
   /// Compares products that run low with their high paths beside each step, of as many layers in turn as cost at most
-  /// this share of a step's multiply-adds (at least one layer a step; 0: none), for micro-batches of so many tokens.
+  /// this share of a step's multiply-adds (at least one layer a step; 0: none), for micro-batches of so many tokens. On
+  /// a GPU what it reads counts as the multiply-adds that could have been made meanwhile.
   void patrol(double share, std::int64_t tokens);
 
   /// What the patrol does, in words: `all 28 layers each step, 1.9% of a step's multiply-adds`.
   std::string patrol_text() const;
+
+  /// What was measured in this step, on its way from the device; null where it is on the host.
+  std::unique_ptr<NumbersOnTheWay> send_measurements() const;
+
+  /// What was measured and is asked for below is this from now on, waiting for it; nothing where it is on the host.
+  void take_measurements(NumbersOnTheWay* numbers);
+
+  /// Which sums of squares make the units' norms, for those who have them on a device: those of the parameters, then
+  /// the squares of products.
+  kernels::UnitLists norm_lists(std::span<const std::uint8_t> has_gradient) const;
+
+  /// Where numbers of the layers are on a device; null: they are on the host.
+  const DeviceNumbers* device_numbers() const { return numbers_.get(); }
 
   /// What the low paths' comparisons came to, one a layer and place (the three products, then the saved input), as
   /// sums of squares: differences, references, and 1 where measured; those of other processes are to be added.
@@ -193,9 +209,11 @@ class RecoverableUnits {
   void for_measured_products(std::size_t unit, Visit visit) const;
   bool measured_products(std::size_t unit) const;
   bool is_patrolled(std::size_t layer) const;
+  void use_device();
 
   std::shared_ptr<const Recipe> recipe_;
   std::shared_ptr<StepClock> clock_;
+  std::shared_ptr<DeviceNumbers> numbers_;  // null: everything is on the host
   std::vector<at::Tensor> parameters_;
   std::vector<Layer> layers_;
   std::vector<Unit> units_;

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "gnmr/core/error.h"
+#include "gnmr/torch/device_numbers.h"
 #include "gnmr/torch/units.h"
 
 namespace gnmr::nn {
@@ -44,16 +45,21 @@ void RecoverableUnits::set_step_amaxes(std::span<const float> amaxes) {
     auto& seen = layers_[index].module->paths().step_amax;
     std::copy_n(amaxes.begin() + static_cast<std::ptrdiff_t>(index * kOperandCount), kOperandCount, seen.begin());
   }
+  if (numbers_ != nullptr) numbers_->set_amaxes({amaxes.begin(), amaxes.end()});
 }
 
 std::vector<std::pair<std::string, at::Tensor>> RecoverableUnits::memory() const {
   std::vector<std::pair<std::string, at::Tensor>> memory;
+  // In the order of the loops below.
+  const std::vector<formats::DelayedState> on_device =
+      numbers_ != nullptr ? numbers_->save() : std::vector<formats::DelayedState>();
+  std::size_t next = 0;
   for (const Layer& layer : layers_) {
     const LinearPaths& paths = layer.module->paths();
     for (std::size_t product = 0; product < kProductCount; ++product) {
       for (std::size_t place = 0; place < 2; ++place) {
         if (!remembers(recipe_.get(), product, place)) continue;
-        const formats::DelayedState& state = paths.delayed[product][place];
+        const formats::DelayedState& state = numbers_ != nullptr ? on_device[next++] : paths.delayed[product][place];
         const std::string name = slot_name(layer.name, product, place);
         memory.emplace_back(name + ".amax_history", at::tensor(state.amax_history, at::kFloat));
         memory.emplace_back(name + ".scale", at::tensor({state.scale}, at::kFloat));
@@ -100,6 +106,8 @@ void RecoverableUnits::restore_memory(const std::vector<std::pair<std::string, a
     }
   }
   if (!found.empty()) throw Error("low path's memory: no low path remembers " + found.begin()->first);
+  use_device();
+  if (numbers_ != nullptr) numbers_->load(states);
   std::size_t next = 0;
   for (Layer& layer : layers_) {
     for (std::size_t product = 0; product < kProductCount; ++product) {

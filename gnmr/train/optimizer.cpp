@@ -3,12 +3,13 @@
 
 #include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <optional>
@@ -16,6 +17,8 @@
 #include <utility>
 
 #include "gnmr/core/error.h"
+#include "gnmr/kernels/device.h"
+#include "gnmr/torch/device_stream.h"
 
 namespace gnmr::train {
 namespace {
@@ -49,10 +52,63 @@ AdamW::AdamW(std::vector<OptimizedParameter> parameters, const AdamWSettings& se
     if (!names.insert(parameter.name).second) {
       throw Error("[optimizer] the parameter `" + parameter.name + "` is there twice");
     }
-    means_.push_back(at::zeros_like(parameter.tensor));
-    squares_.push_back(at::zeros_like(parameter.tensor));
-    steps_.push_back(at::zeros({}, parameter.tensor.options().dtype(at::kFloat).requires_grad(false)));
+    const auto options = parameter.tensor.options().dtype(at::kFloat).requires_grad(false);
+    means_.push_back(at::zeros(parameter.tensor.sizes(), options));
+    squares_.push_back(at::zeros(parameter.tensor.sizes(), options));
+    steps_.push_back(at::zeros({}, options));
+    masters_.push_back(parameter.tensor.scalar_type() == at::kBFloat16 ? parameter.tensor.detach().to(at::kFloat)
+                                                                       : at::Tensor());
   }
+  use_kernels();
+}
+
+AdamW::~AdamW() = default;
+
+void AdamW::use_kernels() {
+  const auto fits = [](const OptimizedParameter& parameter) {
+    const at::Tensor& tensor = parameter.tensor;
+    return tensor.is_cuda() && tensor.is_contiguous() &&
+           (tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kBFloat16);
+  };
+  const bool all_fit = !parameters_.empty() && std::all_of(parameters_.begin(), parameters_.end(), fits);
+  if (all_fit && kernels::available()) {
+    kernels_ = std::make_unique<kernels::AdamW>();
+    gate_ = at::empty({static_cast<std::int64_t>(sizeof(kernels::Gate))},
+                      parameters_[0].tensor.options().dtype(at::kByte).requires_grad(false));
+    return;
+  }
+  for (const OptimizedParameter& parameter : parameters_) {
+    if (parameter.tensor.scalar_type() != at::kFloat) {
+      throw Error("[optimizer] `" + parameter.name + "`: expected float32 (bfloat16 needs a CUDA device)");
+    }
+  }
+}
+
+void AdamW::step_behind(const kernels::Gate* gate, double learning_rate) {
+  const auto type_of = [](const at::Tensor& tensor) {
+    return tensor.scalar_type() == at::kBFloat16 ? kernels::ElementType::bfloat16 : kernels::ElementType::float32;
+  };
+  kernel_tensors_.clear();
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const at::Tensor& tensor = parameters_[i].tensor;
+    const at::Tensor& gradient = tensor.grad();
+    kernel_tensors_.push_back({.parameter = tensor.mutable_data_ptr(),
+                               .gradient = gradient.defined() ? gradient.const_data_ptr() : nullptr,
+                               .mean = means_[i].mutable_data_ptr<float>(),
+                               .square = squares_[i].mutable_data_ptr<float>(),
+                               .steps = steps_[i].mutable_data_ptr<float>(),
+                               .master = masters_[i].defined() ? masters_[i].mutable_data_ptr<float>() : nullptr,
+                               .count = static_cast<std::uint64_t>(tensor.numel()),
+                               .parameter_type = type_of(tensor),
+                               .gradient_type = gradient.defined() ? type_of(gradient) : type_of(tensor),
+                               .weight_decay = parameters_[i].decays ? settings_.weight_decay : 0.0});
+  }
+  kernels_->step(kernel_tensors_,
+                 {.learning_rate = learning_rate,
+                  .beta1 = settings_.beta1,
+                  .beta2 = settings_.beta2,
+                  .epsilon = settings_.epsilon},
+                 gate, nn::current_stream(parameters_[0].tensor.device()));
 }
 
 void AdamW::update(bool decay, double learning_rate, const std::optional<at::Tensor>& gradient_scale) {
@@ -83,6 +139,14 @@ void AdamW::step(double learning_rate, double clip_coefficient) {
   }
   if (parameters_.empty()) return;
   const at::NoGradGuard no_gradients;
+  if (has_kernels()) {
+    const kernels::Gate open{.total_norm = 0, .coefficient = static_cast<float>(clip_coefficient), .apply = 1};
+    at::Tensor bytes = at::empty({gate_.numel()}, at::TensorOptions().dtype(at::kByte).pinned_memory(true));
+    std::memcpy(bytes.mutable_data_ptr(), &open, sizeof open);
+    gate_.copy_(bytes, /*non_blocking=*/true);
+    step_behind(static_cast<const kernels::Gate*>(gate_.const_data_ptr()), learning_rate);
+    return;
+  }
   std::optional<at::Tensor> scale;
   // The kernel divides by the scale, which is a float: what a float cannot hold leaves nothing of a gradient anyway.
   if (clip_coefficient != 1) {
@@ -100,6 +164,7 @@ models::NamedTensors AdamW::state() const {
     state.emplace_back(name + ".exp_avg", means_[i]);
     state.emplace_back(name + ".exp_avg_sq", squares_[i]);
     state.emplace_back(name + ".step", steps_[i]);
+    if (masters_[i].defined()) state.emplace_back(name + ".master", masters_[i]);
   }
   return state;
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// AdamW over a model's named parameters, in torch's fused kernel (CPU and CUDA).
+// AdamW over a model's named parameters: in torch's fused kernel on the CPU, in our own on a CUDA device.
 //
 // Two groups: matrices decay, norms, biases and embeddings do not. A parameter without a gradient (an expert that saw
 // no token) is passed over: neither its moments nor its own count of steps change.
 //
 // Goals: the arithmetic of torch.optim.AdamW; the clip coefficient is folded in, without a pass of its own; the state
 // is there from the beginning and has names, so that a checkpoint is a list of tensors. Non-goals: sharding, other
-// optimizers, deciding whether to step: an update that is skipped is a call that is not made.
+// optimizers, deciding whether to step: an update that is skipped is a call that is not made, or a gate on the device
+// that is closed. Parameters in bfloat16 have a master copy in float32, which is what is updated.
 // One thread at a time; on CUDA it works on the current stream and waits for nothing.
 #pragma once
 
@@ -14,10 +15,12 @@
 #include <torch/nn/module.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "gnmr/kernels/adamw.h"
 #include "gnmr/models/safetensors.h"
 
 namespace gnmr::train {
@@ -46,14 +49,24 @@ std::vector<OptimizedParameter> optimized_parameters(const torch::nn::Module& mo
 /// The optimizer.
 class AdamW {
  public:
-  /// Makes the moments, all 0, on the devices of the parameters; an `Error` where a name is there twice.
+  /// Makes the moments, all 0, on the devices of the parameters; an `Error` where a name is there twice, or a
+  /// parameter is in bfloat16 and not on a device with our kernels.
   AdamW(std::vector<OptimizedParameter> parameters, const AdamWSettings& settings);
+  ~AdamW();
 
   /// One update with the parameters' gradients times `clip_coefficient`, which must be above 0 and finite. Where it is
   /// not 1 the gradients themselves are multiplied too: the kernel writes them back.
   void step(double learning_rate, double clip_coefficient = 1);
 
-  /// The moments and steps: `NAME.exp_avg`, `NAME.exp_avg_sq`, `NAME.step`. They share memory with the optimizer.
+  /// One update by a gate in device memory (gnmr/kernels/norms.h), which says whether there is one and how gradients
+  /// are scaled; where `has_kernels`.
+  void step_behind(const kernels::Gate* gate, double learning_rate);
+
+  /// Whether the parameters are on a device with our kernels.
+  bool has_kernels() const { return kernels_ != nullptr; }
+
+  /// The moments and steps: `NAME.exp_avg`, `NAME.exp_avg_sq`, `NAME.step`, and of bfloat16 parameters `NAME.master`.
+  /// They share memory with the optimizer.
   models::NamedTensors state() const;
 
   /// Takes over a state; an `Error` that names what is missing, unknown or of another shape, and then nothing changed.
@@ -63,12 +76,17 @@ class AdamW {
 
  private:
   void update(bool decay, double learning_rate, const std::optional<at::Tensor>& gradient_scale);
+  void use_kernels();
 
   std::vector<OptimizedParameter> parameters_;
   AdamWSettings settings_;
-  std::vector<at::Tensor> means_;    // one a parameter
-  std::vector<at::Tensor> squares_;  // one a parameter
-  std::vector<at::Tensor> steps_;    // one number a parameter, float32 beside it
+  std::vector<at::Tensor> means_;                     // one a parameter
+  std::vector<at::Tensor> squares_;                   // one a parameter
+  std::vector<at::Tensor> steps_;                     // one number a parameter, float32 beside it
+  std::vector<at::Tensor> masters_;                   // of bfloat16 parameters; undefined for others
+  std::unique_ptr<kernels::AdamW> kernels_;           // null: torch's
+  std::vector<kernels::AdamWTensor> kernel_tensors_;  // reused
+  at::Tensor gate_;                                   // for steps that the host decides
 };
 
 }  // namespace gnmr::train

@@ -68,6 +68,27 @@ TEST(ReferenceAdamW, WritesBfloat16) {
   EXPECT_EQ(parameter[0], bfloat16_of(0.75f));
 }
 
+TEST(ReferenceAdamW, UpdatesTheMasterCopyAndRoundsItToTheParameter) {
+  // Steps that bfloat16 alone would lose: the master copy takes torch's of float32, and the parameter follows it.
+  Owned alone{.parameter = {1, -2}, .gradient = {0.5f, 0.25f}, .mean = {0, 0}, .square = {0, 0}};
+  Owned owned = alone;                                 // its parameter is the master copy
+  std::vector<std::uint16_t> rounded{0x7fff, 0x7fff};  // NaN: not read
+  AdamWTensor tensor = owned.tensor(0.1);
+  tensor.master = owned.parameter.data();
+  tensor.parameter = rounded.data();
+  tensor.parameter_type = ElementType::bfloat16;
+  const double learning_rate = 1e-4;
+  for (int step = 0; step < 50; ++step) {
+    const AdamWTensor plain = alone.tensor(0.1);
+    reference_adamw({&plain, 1}, {.learning_rate = learning_rate}, {.total_norm = 1, .coefficient = 1, .apply = 1});
+    reference_adamw({&tensor, 1}, {.learning_rate = 1, .device_learning_rate = &learning_rate},
+                    {.total_norm = 1, .coefficient = 1, .apply = 1});
+  }
+  EXPECT_EQ(owned.parameter, alone.parameter);
+  EXPECT_LT(owned.parameter[0], 0.996f);
+  for (std::size_t i = 0; i < 2; ++i) EXPECT_EQ(rounded[i], bfloat16_of(owned.parameter[i]));
+}
+
 TEST(ReferenceAdamW, DoesNothingBehindAShutGateOrWithoutAGradient) {
   Owned owned{.parameter = {1}, .gradient = {NAN}, .mean = {2}, .square = {3}, .steps = 7};
   AdamWTensor tensor = owned.tensor(0.1);
@@ -89,6 +110,9 @@ TEST(ReferenceAdamW, RefusesWhatCannotBeUpdated) {
   EXPECT_THROW(check_tensors({&bad, 1}), Error);
   bad = good;
   bad.parameter_type = ElementType::float16;
+  EXPECT_THROW(check_tensors({&bad, 1}), Error);
+  bad = good;
+  bad.master = good.square;  // of a float32 parameter
   EXPECT_THROW(check_tensors({&bad, 1}), Error);
   bad = good;
   bad.mean = reinterpret_cast<float*>(reinterpret_cast<std::uintptr_t>(good.mean) + 2);

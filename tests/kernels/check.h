@@ -82,5 +82,9 @@ void check_adamw(Checks& checks);
 void check_signals(Checks& checks);
 void check_casts(Checks& checks);
 void check_thin_rows(Checks& checks);
+void check_compare(Checks& checks);
+void check_delayed_scales(Checks& checks);
+void check_tile_product(Checks& checks);
+void check_unit_gather(Checks& checks);
 
 }  // namespace gnmr::kernels::testing

@@ -5,6 +5,8 @@
 
 #include "gnmr/core/error.h"
 #include "gnmr/kernels/adamw.h"
+#include "gnmr/kernels/compare.h"
+#include "gnmr/kernels/delayed_scales.h"
 #include "gnmr/kernels/norms.h"
 #include "gnmr/kernels/read_floor.h"
 #include "gnmr/kernels/signals.h"
@@ -16,12 +18,17 @@ TEST(Device, ThatIsNotThereIsAnError) {
   if (available()) GTEST_SKIP() << "there is one";
   EXPECT_THROW(UnitNorms(1), Error);
   EXPECT_THROW(UnitSignals(1, {.rules = {}, .window = 5}), Error);
+  EXPECT_THROW(DelayedScales({}), Error);
+  float number = 1;
+  ErrorTotals totals{};
+  EXPECT_THROW(add_error({}, {}, 0, &totals, nullptr, nullptr), Error);
+  EXPECT_THROW(random_signs(1, 1, 0, SignLayout::by_columns, &number, nullptr), Error);
   std::uint32_t sink = 0;
   EXPECT_THROW(read_floor(&sink, 0, ReadOrder::pieces, &sink, nullptr), Error);
   const auto step_without = [] {
-    float number = 0;
+    float one = 0;
     const AdamWTensor tensor{
-        .parameter = &number, .gradient = &number, .mean = &number, .square = &number, .steps = &number, .count = 1};
+        .parameter = &one, .gradient = &one, .mean = &one, .square = &one, .steps = &one, .count = 1};
     Gate gate{};
     AdamW().step({&tensor, 1}, {}, &gate, nullptr);
   };

@@ -20,6 +20,10 @@ int main(int count, char** arguments) {
     testing::check_signals(checks);
     testing::check_casts(checks);
     testing::check_thin_rows(checks);
+    testing::check_compare(checks);
+    testing::check_delayed_scales(checks);
+    testing::check_unit_gather(checks);
+    testing::check_tile_product(checks);
   } catch (const std::exception& error) {
     checks.report("no exception", error.what());
   }

@@ -91,9 +91,13 @@ at::Tensor FaultHook::in_cast(const nn::LowPathCall& call, Operand operand, cons
   }
 }
 
-at::Tensor FaultHook::after_cast(const nn::LowPathCall& call, Operand operand, const at::Tensor& cast) {
+bool FaultHook::changes_casts(const nn::LowPathCall& call, Operand operand) const {
   const PlannedFault* const fault = acting(call);
-  if (fault == nullptr || fault->kind != FaultKind::bit_flip || operand != Operand::input) return cast;
+  return fault != nullptr && fault->kind == FaultKind::bit_flip && operand == Operand::input;
+}
+
+at::Tensor FaultHook::after_cast(const nn::LowPathCall& call, Operand operand, const at::Tensor& cast) {
+  if (!changes_casts(call, operand)) return cast;
   run::RandomStream random = random_of(call);
   return flip_exponent_bits(cast, settings_.strength / kAllFlippedStrength, random);
 }

@@ -35,6 +35,7 @@ class FaultHook : public nn::LowPathHook {
 
   at::Tensor before_cast(const nn::LowPathCall& call, recipes::Operand operand, const at::Tensor& matrix) override;
   at::Tensor in_cast(const nn::LowPathCall& call, recipes::Operand operand, const at::Tensor& matrix) override;
+  bool changes_casts(const nn::LowPathCall& call, recipes::Operand operand) const override;
   at::Tensor after_cast(const nn::LowPathCall& call, recipes::Operand operand, const at::Tensor& cast) override;
   at::Tensor after_product(const nn::LowPathCall& call, const at::Tensor& result) override;
 

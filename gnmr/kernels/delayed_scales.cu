@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/kernels/delayed_scales.h"
+
+#include <limits>
+#include <string>
+
+#include "gnmr/kernels/block_sum.cuh"
+#include "gnmr/kernels/cuda_memory.h"
+#include "gnmr/kernels/delayed_rings.h"
+
+namespace gnmr::kernels {
+namespace {
+
+constexpr unsigned kThreads = 256;
+constexpr unsigned kWarps = kThreads / kWarpLanes;
+constexpr float kSmallestScale = 0x1p-126f;
+constexpr float kLargestScale = std::numeric_limits<float>::max();
+
+/// All tensors on the device.
+struct Tensors {
+  const RingRule* rules;
+  RingState* states;
+  float* slots;
+  float* scales;  // for casts
+  unsigned count;
+};
+
+/// formats::float32_scale.
+__device__ __forceinline__ float scale_of(const RingRule& rule, float amax) {
+  return amax > 0 ? fmaxf(__fdiv_rn(amax, rule.largest), kSmallestScale) : 1.0f;
+}
+
+/// The amax that makes the scale, in every lane.
+__device__ __forceinline__ float chosen_amax(const RingRule& rule, const RingState& state, const float* ring,
+                                             unsigned lane) {
+  if (rule.takes_newest) return ring[state.next == 0 ? rule.length - 1 : state.next - 1];
+  // Magnitudes as bits are ordered as numbers; there may be a -0.
+  unsigned largest = 0;
+  for (unsigned slot = lane; slot < state.size; slot += kWarpLanes) {
+    largest = max(largest, __float_as_uint(ring[slot]) & 0x7fffffffu);
+  }
+  return __uint_as_float(__reduce_max_sync(0xffffffffu, largest));
+}
+
+/// A warp a tensor.
+__global__ void __launch_bounds__(kThreads) observe_amaxes(Tensors tensors, const float* __restrict__ amaxes) {
+  const unsigned tensor = blockIdx.x * kWarps + threadIdx.x / kWarpLanes;
+  const unsigned lane = threadIdx.x % kWarpLanes;
+  if (tensor >= tensors.count) return;
+  const RingRule rule = tensors.rules[tensor];
+  const float amax = amaxes[rule.amax];
+  if (amax < 0) return;
+  RingState state = tensors.states[tensor];
+  float* const ring = tensors.slots + rule.first;
+  if (isfinite(amax)) {
+    if (lane == 0) ring[state.next] = amax;
+    state.next = state.next + 1 == rule.length ? 0 : state.next + 1;
+    state.size = min(state.size + 1, rule.length);
+  }
+  const bool is_due = state.observations % rule.interval == 0;
+  ++state.observations;
+  __syncwarp();  // every lane has read the state, and sees the new amax
+  if (is_due && state.size > 0) {
+    const float chosen = chosen_amax(rule, state, ring, lane);
+    if (chosen > 0) {
+      state.scale = fminf(fmaxf(ldexpf(scale_of(rule, chosen), rule.margin), kSmallestScale), kLargestScale);
+    }
+  }
+  if (lane != 0) return;
+  tensors.states[tensor] = state;
+  tensors.scales[tensor] = state.scale;
+}
+
+/// `amax` null: that of the tensor among `amaxes`.
+__global__ void __launch_bounds__(kThreads)
+    make_first_scales(Tensors tensors, unsigned first, unsigned last, const float* amaxes, const float* amax) {
+  const unsigned tensor = first + blockIdx.x * kThreads + threadIdx.x;
+  if (tensor >= last || tensors.states[tensor].observations > 0) return;
+  const RingRule& rule = tensors.rules[tensor];
+  const float mine = amax != nullptr ? *amax : amaxes[rule.amax];
+  if (!(mine < 0)) tensors.scales[tensor] = scale_of(rule, mine);
+}
+
+__global__ void __launch_bounds__(kThreads) fill(float* numbers, std::uint64_t count, float value) {
+  const std::uint64_t index = std::uint64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (index < count) numbers[index] = value;
+}
+
+__global__ void __launch_bounds__(kThreads) take_larger(const float* found, float* amaxes, std::uint64_t count) {
+  const std::uint64_t index = std::uint64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (index < count && found[index] > amaxes[index]) amaxes[index] = found[index];
+}
+
+template <class Item>
+void copy(Item* to, const Item* from, std::size_t count, cudaStream_t stream) {
+  if (count == 0) return;
+  check_cuda(cudaMemcpyAsync(to, from, count * sizeof(Item), cudaMemcpyDefault, stream), "cudaMemcpyAsync");
+}
+
+}  // namespace
+
+struct DelayedScales::Impl {
+  explicit Impl(std::span<const DelayedTensor> tensors)
+      : rules(ring_rules(tensors)), device_rules(rules.size()), states(rules.size()), scales(rules.size()) {
+    slots.reserve(rules.empty() ? 0 : rules.back().first + rules.back().length);
+  }
+
+  unsigned count() const { return static_cast<unsigned>(rules.size()); }
+  Tensors tensors() const { return {device_rules.data(), states.data(), slots.data(), scales.data(), count()}; }
+
+  std::vector<RingRule> rules;
+  DeviceArray<RingRule> device_rules;
+  DeviceArray<RingState> states;
+  DeviceArray<float> slots;
+  DeviceArray<float> scales;
+};
+
+DelayedScales::DelayedScales(std::span<const DelayedTensor> tensors) : impl_(std::make_unique<Impl>(tensors)) {
+  copy(impl_->device_rules.data(), impl_->rules.data(), impl_->rules.size(), nullptr);
+  load(std::vector<formats::DelayedState>(tensors.size()), nullptr);
+}
+DelayedScales::DelayedScales(DelayedScales&&) noexcept = default;
+DelayedScales& DelayedScales::operator=(DelayedScales&&) noexcept = default;
+DelayedScales::~DelayedScales() = default;
+
+const float* DelayedScales::scales() const { return impl_->scales.data(); }
+
+void DelayedScales::first_scales(const float* amaxes, void* stream) {
+  const unsigned count = impl_->count();
+  if (count == 0) return;
+  make_first_scales<<<blocks_for(count, kThreads), kThreads, 0, stream_of(stream)>>>(impl_->tensors(), 0, count, amaxes,
+                                                                                     nullptr);
+  check_launch("make_first_scales");
+}
+
+void DelayedScales::first_scale(std::uint32_t tensor, const float* amax, void* stream) {
+  if (tensor >= impl_->count()) {
+    throw Error("[delayed scales] expected a tensor below " + std::to_string(impl_->count()) + ", got " +
+                std::to_string(tensor));
+  }
+  make_first_scales<<<1, kThreads, 0, stream_of(stream)>>>(impl_->tensors(), tensor, tensor + 1, nullptr, amax);
+  check_launch("make_first_scales");
+}
+
+void DelayedScales::observe(const float* amaxes, void* stream) {
+  if (impl_->count() == 0) return;
+  observe_amaxes<<<blocks_for(impl_->count(), kWarps), kThreads, 0, stream_of(stream)>>>(impl_->tensors(), amaxes);
+  check_launch("observe_amaxes");
+}
+
+std::vector<formats::DelayedState> DelayedScales::save(void* stream) const {
+  const Impl& self = *impl_;
+  const cudaStream_t on = stream_of(stream);
+  Rings rings = rings_of(self.rules, std::vector<formats::DelayedState>(self.rules.size()));
+  copy(rings.states.data(), self.states.data(), rings.states.size(), on);
+  copy(rings.slots.data(), self.slots.data(), rings.slots.size(), on);
+  check_cuda(cudaStreamSynchronize(on), "cudaStreamSynchronize");
+  return states_of(self.rules, rings);
+}
+
+void DelayedScales::load(std::span<const formats::DelayedState> states, void* stream) {
+  const Impl& self = *impl_;
+  const cudaStream_t on = stream_of(stream);
+  const Rings rings = rings_of(self.rules, states);
+  std::vector<float> scales;
+  for (const RingState& state : rings.states) scales.push_back(state.scale);
+  copy(self.states.data(), rings.states.data(), rings.states.size(), on);
+  copy(self.slots.data(), rings.slots.data(), rings.slots.size(), on);
+  copy(self.scales.data(), scales.data(), scales.size(), on);
+  check_cuda(cudaStreamSynchronize(on), "cudaStreamSynchronize");
+}
+
+void clear_amaxes(float* amaxes, std::uint64_t count, void* stream) {
+  if (count == 0) return;
+  fill<<<blocks_for(count, kThreads), kThreads, 0, stream_of(stream)>>>(amaxes, count, -1.0f);
+  check_launch("fill");
+}
+
+void keep_larger(const float* found, float* amaxes, std::uint64_t count, void* stream) {
+  if (count == 0) return;
+  take_larger<<<blocks_for(count, kThreads), kThreads, 0, stream_of(stream)>>>(found, amaxes, count);
+  check_launch("take_larger");
+}
+
+}  // namespace gnmr::kernels
