@@ -215,6 +215,7 @@ Signals Controller::signals(UnitIndex unit) const { return impl_->history.signal
 bool Controller::was_sampled(UnitIndex unit) const { return impl_->history.saw_sample(unit); }
 double Controller::mean_norm(UnitIndex unit) const { return impl_->history.mean(unit); }
 bool Controller::is_free(UnitIndex unit) const { return impl_->budget.is_candidate(unit); }
+bool Controller::is_zero_muted(UnitIndex unit) const { return impl_->history.is_zero_muted(unit); }
 std::uint32_t Controller::steps_left(UnitIndex unit) const { return impl_->budget.steps_left(unit); }
 const std::vector<Unit>& Controller::units() const { return impl_->units; }
 const Options& Controller::options() const { return impl_->options; }

@@ -69,6 +69,9 @@ class Controller {
   /// Whether the unit can be a candidate of the next decision: not forced, not in recovery, and a wait is over.
   bool is_free(UnitIndex unit) const;
 
+  /// Whether a norm of 0 counts as no sample of the unit.
+  bool is_zero_muted(UnitIndex unit) const;
+
   /// Decisions that the unit will still be in recovery for; 0: it is not in recovery.
   std::uint32_t steps_left(UnitIndex unit) const;
 

@@ -67,6 +67,7 @@ class History {
 
   /// From now on a norm of 0 counts as no sample, until a finite one that is not 0 comes.
   void mute_zero(UnitIndex unit);
+  bool is_zero_muted(UnitIndex unit) const { return zero_muted_[unit] != 0; }
 
   /// Copies the history of one unit out.
   void save_unit(UnitIndex unit, UnitState& state) const;

@@ -26,6 +26,8 @@ class RerunWindow {
     decisions_[0] = rerun;
   }
 
+  void mark_last() { decisions_[0] = true; }
+
   std::vector<std::uint32_t> ago() const {
     std::vector<std::uint32_t> found;
     for (std::uint32_t i = 0; i < kRerunMemory; ++i) {
@@ -131,6 +133,7 @@ struct Judge::Impl {
   void choose_action(bool may_rerun);
   void set_clip(const Observation& observation);
   const Decision& decide_on_basis();
+  const Ruling& give_verdict(const Observation& observation, std::span<const double> given);
   const Ruling& finish(Ruling end, const StandingOut& found, bool rerun);
 
   bool is_complete() const;
@@ -275,6 +278,20 @@ const Decision& Judge::Impl::decide_on_basis() {
   return controller.decide_among({}, alarm.common);
 }
 
+/// A trial's norms and errors say what was wrong; the step is decided.
+const Ruling& Judge::Impl::give_verdict(const Observation& observation, std::span<const double> given) {
+  alarm = controller.observe(observation);
+  judge(given, ErrorSource::trial, trial);
+  Verdict verdict = Verdict::gone;
+  if (!trial.units.empty()) {
+    verdict = Verdict::numeric;
+  } else if (has_free_risk() || has_non_finite_risk()) {
+    verdict = Verdict::common;
+  }
+  const Decision& decision = controller.decide_among(candidates, verdict == Verdict::common);
+  return finish({.verdict = verdict, .decision = decision}, trial, true);
+}
+
 /// The end of every step: what was judged is learned, and the step counts.
 const Ruling& Judge::Impl::finish(Ruling end, const StandingOut& found, bool rerun) {
   errors.learn();
@@ -336,17 +353,24 @@ const Ruling& Judge::conclude(const Observation& rerun, std::span<const double> 
   self.controller.check(rerun);
   self.check_errors(rerun.step, errors);
   self.controller.withdraw();
-  self.alarm = self.controller.observe(rerun);
-  self.judge(errors, ErrorSource::trial, self.trial);
-  Verdict verdict = Verdict::gone;
-  if (!self.trial.units.empty()) {
-    verdict = Verdict::numeric;
-  } else if (self.has_free_risk() || self.has_non_finite_risk()) {
-    verdict = Verdict::common;
-  }
-  const Decision& decision = self.controller.decide_among(self.candidates, verdict == Verdict::common);
-  return self.finish({.verdict = verdict, .decision = decision}, self.trial, true);
+  return self.give_verdict(rerun, errors);
 }
+
+const Ruling& Judge::conclude_alone(const Observation& trial, std::span<const double> errors) {
+  Impl& self = *impl_;
+  if (self.pending) reject(trial.step, "no step to be heard before conclude_alone()");
+  self.check_errors(trial.step, errors);
+  return self.give_verdict(trial, errors);
+}
+
+const Ruling& Judge::pass_over() {
+  Impl& self = *impl_;
+  if (!self.pending) throw Error("expected hear() before pass_over()");
+  const Decision& decision = self.controller.decide_among({}, self.alarm.common);
+  return self.finish({.decision = decision}, self.patrol, false);
+}
+
+void Judge::count_rerun() { impl_->reruns.mark_last(); }
 
 void Judge::withdraw() {
   Impl& self = *impl_;
@@ -359,6 +383,7 @@ void Judge::withdraw() {
 const Controller& Judge::controller() const { return impl_->controller; }
 const Alarm& Judge::alarm() const { return impl_->alarm; }
 Selector Judge::selector() const { return impl_->selector; }
+Guard Judge::guard() const { return impl_->guard; }
 std::uint32_t Judge::reruns_left() const { return impl_->reruns_left(); }
 double Judge::error_limit(UnitIndex unit, std::uint32_t place) const { return impl_->errors.limit(unit, place); }
 

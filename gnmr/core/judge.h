@@ -105,6 +105,16 @@ class Judge {
   /// Takes the step back: as if `hear` had not been called. Nothing where no step has been heard.
   void withdraw();
 
+  /// Decides with no candidates, whatever was heard; it is no rerun. Throws `Error` where no step has been heard.
+  const Ruling& pass_over();
+
+  /// Decides a step whose first run was a trial: `hear` and `conclude` in one, with no alarm before it. Throws `Error`,
+  /// with no state changed, where a step has been heard, and as `hear`.
+  const Ruling& conclude_alone(const Observation& trial, std::span<const double> errors);
+
+  /// The last decision counts as one that had a rerun.
+  void count_rerun();
+
   const Controller& controller() const;
 
   /// What the norms of the last observation said (of the rerun, after a trial).
@@ -112,6 +122,8 @@ class Judge {
 
   /// The selector in force: never `automatic`.
   Selector selector() const;
+
+  Guard guard() const;
 
   /// Reruns that the next step that is heard could have; 0: the cap is reached.
   std::uint32_t reruns_left() const;

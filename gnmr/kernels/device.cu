@@ -6,10 +6,14 @@
 namespace gnmr::kernels {
 
 bool available() {
-  int devices = 0;
-  if (cudaGetDeviceCount(&devices) == cudaSuccess) return devices > 0;
-  cudaGetLastError();  // a question leaves no error behind
-  return false;
+  // Asked once: layers ask for every matrix.
+  static const bool has_device = [] {
+    int devices = 0;
+    if (cudaGetDeviceCount(&devices) == cudaSuccess) return devices > 0;
+    cudaGetLastError();  // a question leaves no error behind
+    return false;
+  }();
+  return has_device;
 }
 
 int compute_capability() {

@@ -67,8 +67,14 @@ at::Tensor LlamaImpl::forward(const at::Tensor& tokens) {
   const RotaryTable table = table_for(tokens);
   at::Tensor hidden = embed->forward(tokens);
   const bool recompute = recompute_ && at::GradMode::is_enabled();
-  for (LlamaBlock& block : layers) {
-    hidden = recompute ? forward_with_recompute(block, hidden, table) : block->forward(hidden, table);
+  if (graphs_ != nullptr) graphs_->begin_pass(hidden.device());
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    LlamaBlock& block = layers[i];
+    if (graphs_ != nullptr) {
+      hidden = graphs_->forward(i, block, hidden, table, recompute);
+    } else {
+      hidden = recompute ? forward_with_recompute(block, hidden, table) : block->forward(hidden, table);
+    }
   }
   return head->forward(norm->forward(hidden));
 }
@@ -80,6 +86,11 @@ at::Tensor LlamaImpl::loss(const at::Tensor& tokens, const at::Tensor& targets) 
   }
   const at::Tensor logits = forward(tokens).flatten(0, 1).to(at::kFloat);
   return at::cross_entropy_loss(logits, targets.flatten(), {}, at::Reduction::Mean, kIgnoredTarget);
+}
+
+void LlamaImpl::set_graphs(bool graphs) {
+  if (graphs == (graphs_ != nullptr)) return;
+  graphs_ = graphs ? std::make_shared<BlockGraphs>(layers.size()) : nullptr;
 }
 
 void LlamaImpl::add_outliers(double factor) {

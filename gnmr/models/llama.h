@@ -12,8 +12,10 @@
 #include <torch/nn/pimpl.h>
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "gnmr/models/block_graphs.h"
 #include "gnmr/models/fused_ops.h"
 #include "gnmr/models/llama_block.h"
 #include "gnmr/models/llama_config.h"
@@ -45,6 +47,13 @@ class LlamaImpl : public torch::nn::Module {
   /// Whether each block's activations are computed again in backward instead of being kept.
   void set_recompute(bool recompute) { recompute_ = recompute; }
 
+  /// Whether blocks run as CUDA graphs where that can be (block_graphs.h has where, and what it costs); off at first.
+  /// Where not, as on the CPU, nothing changes. Turning it off frees them.
+  void set_graphs(bool graphs);
+
+  /// What was captured and replayed since they were turned on.
+  GraphStatistics graph_statistics() const { return graphs_ != nullptr ? graphs_->statistics() : GraphStatistics(); }
+
   const LlamaConfig& config() const { return config_; }
 
   Embedding embed;
@@ -59,6 +68,7 @@ class LlamaImpl : public torch::nn::Module {
   LlamaConfig config_;
   RotaryTable table_;  // on the device of the last tokens, as long as the longest so far
   bool recompute_ = false;
+  std::shared_ptr<BlockGraphs> graphs_;  // null: off
 };
 TORCH_MODULE(Llama);
 

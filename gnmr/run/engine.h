@@ -19,7 +19,7 @@
 namespace gnmr::run {
 
 /// Changes whenever something in this header does.
-inline constexpr std::uint64_t kEngineInterface = 3;
+inline constexpr std::uint64_t kEngineInterface = 4;
 
 /// What a run is about to do, for its first lines.
 struct TrainStart {
@@ -48,6 +48,7 @@ struct TrainOutcome {
   std::uint64_t dismissed = 0;        // steps whose alarm a patrol answered
   std::uint64_t trials = 0;           // steps that were run again in high precision
   std::uint64_t replays = 0;          // steps that were run again with the new units
+  std::uint64_t held = 0;             // steps whose update a gate kept back (lag 1)
   std::uint64_t dropped_lines = 0;
   double step_seconds = 0;     // all steps of this process together
   double norm_seconds = 0;     // of these: the pass over the gradients, which clipping needs too

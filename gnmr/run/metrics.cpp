@@ -71,6 +71,7 @@ TrainLine read_train(const Json& object) {
   take(object, "seconds", line.seconds);
   take(object, "recovered", line.recovered);
   take(object, "high", line.high);
+  if (object.contains("batch")) take(object, "batch", line.batch.emplace());
   return line;
 }
 
@@ -144,6 +145,7 @@ void MetricsWriter::write(const TrainLine& line) {
   append_field(line_, "seconds", line.seconds);
   append_field(line_, "recovered", line.recovered);
   append_field(line_, "high", line.high);
+  if (line.batch) append_field(line_, "batch", *line.batch);
   line_ += "}\n";
   sink_->append(line_);
 }

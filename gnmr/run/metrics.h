@@ -28,13 +28,14 @@ struct TrainLine {
   std::int64_t step = 0;
   double loss = 0;
   double lr = 0;
-  double grad_norm = 0;        // before clipping
-  double clip = 1;             // what the gradient was multiplied with
-  bool applied = true;         // false: the update was skipped
-  std::int64_t tokens = 0;     // of this step
-  double seconds = 0;          // that it took
-  std::int64_t recovered = 0;  // units in recovery in this step
-  std::int64_t high = 0;       // all units that ran high in this step, forced ones included
+  double grad_norm = 0;                    // before clipping
+  double clip = 1;                         // what the gradient was multiplied with
+  bool applied = true;                     // false: the update was skipped
+  std::int64_t tokens = 0;                 // of this step
+  double seconds = 0;                      // that it took
+  std::int64_t recovered = 0;              // units in recovery in this step
+  std::int64_t high = 0;                   // all units that ran high in this step, forced ones included
+  std::optional<std::int64_t> batch = {};  // where it has another number than the step: a batch was held (lag 1)
 
   bool operator==(const TrainLine&) const = default;
 };

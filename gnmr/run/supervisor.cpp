@@ -3,25 +3,13 @@
 
 #include <algorithm>
 #include <chrono>
-#include <nlohmann/json.hpp>
 
-#include "gnmr/core/error.h"
 #include "gnmr/run/random_units.h"
 
 namespace gnmr::run {
 namespace {
 
-constexpr const char* kInFlightSection = "decisions_in_flight";
-constexpr const char* kAuditSection = "audit";
 constexpr std::size_t kFewestAudited = 3;  // occasions that say something
-
-std::vector<UnitIndex> in_recovery(const Controller& controller) {
-  std::vector<UnitIndex> units;
-  for (UnitIndex unit = 0; unit < controller.units().size(); ++unit) {
-    if (controller.steps_left(unit) > 0) units.push_back(unit);
-  }
-  return units;
-}
 
 }  // namespace
 
@@ -29,6 +17,7 @@ Supervisor::Supervisor(std::vector<Unit> units, const SupervisorSettings& settin
     : settings_(settings),
       judge_(std::move(units), settings.options, settings.backend),
       signals_every_(files.signals_every) {
+  GatedSteps::check(settings.options);
   for (UnitIndex unit = 0; unit < controller().units().size(); ++unit) {
     if (!controller().units()[unit].forced) free_units_.push_back(unit);
   }
@@ -60,16 +49,19 @@ void Supervisor::collect_recovered(std::int64_t step) {
     for (const UnitIndex place : units_in_recovery(chosen, step)) recovered_.push_back(free_units_[place]);
     return;
   }
-  const auto lag = static_cast<std::size_t>(controller().options().lag);
-  if (step <= settings_.watch_steps || in_flight_.size() <= lag) return;
-  recovered_ = in_flight_.front();
+  if (step <= settings_.watch_steps) return;
+  if (has_gate()) {
+    recovered_ = planned_recovered_;
+  } else if (!in_flight_.empty()) {
+    recovered_ = in_flight_.front();
+  }
 }
 
 /// The journal tells where decisions are not carried out although the mode is armed.
 void Supervisor::tell_first_steps(std::int64_t step) {
   if (!journal_ || mode_ != io::JournalModeKind::armed || settings_.random_share || settings_.watch_steps == 0) return;
-  if (step == 1) journal_->mode({io::JournalModeKind::watch, "the first steps are only watched"});
-  if (step == settings_.watch_steps + 1) journal_->mode({io::JournalModeKind::armed, "the first steps are over"});
+  if (step == 1) tell_mode({io::JournalModeKind::watch, "the first steps are only watched"}, step);
+  if (step == settings_.watch_steps + 1) tell_mode({io::JournalModeKind::armed, "the first steps are over"}, step);
 }
 
 std::span<const UnitIndex> Supervisor::high(std::int64_t step) {
@@ -129,11 +121,11 @@ std::string Supervisor::alarm_text(const Hearing& hearing) const {
 void Supervisor::close_step(const Ruling& ruling, const io::StepContext& context) {
   const Decision& decision = ruling.decision;
   in_flight_.emplace_back(decision.recovered.begin(), decision.recovered.end());
-  while (in_flight_.size() > static_cast<std::size_t>(controller().options().lag) + 1) in_flight_.pop_front();
+  while (in_flight_.size() > 1) in_flight_.pop_front();
   if (!journal_) return;
   io::StepContext told = context;
   if (hearing_.dismissed) told.alarm = "dismissed";
-  if (hearing_.spent && is_in_force(decision.step)) told.alarm = "spent";
+  if (hearing_.spent && told.alarm.empty() && is_in_force(decision.step)) told.alarm = "spent";
   journal_->step(controller(), judge_.alarm(), decision, told);
 }
 
@@ -147,7 +139,7 @@ const Ruling& Supervisor::decide(const io::StepContext& context) {
   std::optional<bool> helped;
   const Decision& decision = ruling_.decision;
   if (judge_.selector() == Selector::norms && !decision.released.empty()) helped = decision.futile.empty();
-  audit(ruling_, helped);
+  audit(decision.step, is_in_force(decision.step), helped);
   return ruling_;
 }
 
@@ -158,8 +150,9 @@ const Ruling& Supervisor::conclude(const Observation& rerun, std::span<const dou
   write_rerun(rerun_context, ruling, "trial");
   close_step(ruling, context);
   // What is not a number is as far away as can be.
-  const bool far = !(rerun_context.distance < io::kHelpfulDistance);
-  audit(ruling, ruling.verdict == Verdict::numeric || (ruling.verdict == Verdict::gone && far));
+  const bool far = rerun_context.distance && !(*rerun_context.distance < io::kHelpfulDistance);
+  audit(ruling.decision.step, is_in_force(ruling.decision.step),
+        ruling.verdict == Verdict::numeric || (ruling.verdict == Verdict::gone && far));
   return ruling;
 }
 
@@ -174,8 +167,8 @@ void Supervisor::write_rerun(const RerunContext& context, const Ruling& ruling, 
     const std::size_t place = ruling.places[index];
     line.places.push_back(place < settings_.places.size() ? settings_.places[place] : std::to_string(place));
   }
-  line.losses = {context.loss_before, context.loss};
-  line.norms = {context.norm_before, context.norm};
+  if (context.loss_before) line.losses = {*context.loss_before, context.loss};
+  if (context.norm_before) line.norms = {*context.norm_before, context.norm};
   line.distance = context.distance;
   line.seconds = context.seconds;
   line.applied = context.applied;
@@ -191,15 +184,21 @@ void Supervisor::replayed(std::int64_t step, const RerunContext& context) {
 }
 
 /// Where nothing of what it did over a span helped, it only watches from then on.
-void Supervisor::audit(const Ruling& ruling, std::optional<bool> helped) {
-  const std::int64_t step = ruling.decision.step;
-  if (settings_.disarm_after == 0 || !is_in_force(step)) return;
+void Supervisor::audit(std::int64_t step, bool in_force, std::optional<bool> helped) {
+  if (settings_.disarm_after == 0 || !in_force) return;
   if (helped) audited_.emplace_back(step, *helped);
   while (!audited_.empty() && audited_.front().first <= step - settings_.disarm_after) audited_.pop_front();
   if (audited_.size() < kFewestAudited || step < settings_.disarm_after) return;
   if (std::any_of(audited_.begin(), audited_.end(), [](const auto& one) { return one.second; })) return;
-  set_mode(io::JournalModeKind::watch, "nothing that was done in the last " + std::to_string(settings_.disarm_after) +
-                                           " steps helped (" + std::to_string(audited_.size()) + " occasions)");
+  const std::string why = "nothing that was done in the last " + std::to_string(settings_.disarm_after) +
+                          " steps helped (" + std::to_string(audited_.size()) + " occasions)";
+  if (!has_gate()) {
+    set_mode(io::JournalModeKind::watch, why);
+  } else if (disarm_step_ == 0) {
+    // The step after this one may be running: it stays as it is, whenever this one is settled.
+    disarm_step_ = step + 2;
+    disarm_why_ = why;
+  }
 }
 
 const Decision& Supervisor::observe(const Observation& observation, const io::StepContext& context) {
@@ -210,60 +209,13 @@ const Decision& Supervisor::observe(const Observation& observation, const io::St
 void Supervisor::set_mode(io::JournalModeKind mode, const std::string& why) {
   if (mode == mode_) return;
   audited_.clear();
+  disarm_step_ = 0;
   mode_ = mode;
-  if (journal_) journal_->mode({mode, why});
+  tell_mode({mode, why}, plan_.step + 1);
 }
 
 void Supervisor::note(const std::string& text) {
   if (journal_) journal_->note(text);
-}
-
-std::string Supervisor::save() const {
-  nlohmann::json sets = nlohmann::json::array();
-  for (const std::vector<UnitIndex>& set : in_flight_) {
-    nlohmann::json names = nlohmann::json::array();
-    for (const UnitIndex unit : set) names.push_back(controller().units()[unit].name);
-    sets.push_back(std::move(names));
-  }
-  io::ExtraSections sections{{kInFlightSection, sets.dump()}};
-  if (!audited_.empty()) sections.emplace(kAuditSection, nlohmann::json(audited_).dump());
-  return io::encode_state(judge_.save(), sections);
-}
-
-RestoreReport Supervisor::restore(const std::string& state_bytes) {
-  const io::LoadedState loaded = io::decode_state(std::as_bytes(std::span(state_bytes)));
-  std::deque<std::vector<UnitIndex>> in_flight;
-  const auto section = loaded.extra_sections.find(kInFlightSection);
-  if (section != loaded.extra_sections.end()) {
-    const auto sets = nlohmann::json::parse(section->second, nullptr, /*allow_exceptions=*/false);
-    if (!sets.is_array()) throw Error("controller state: the section " + std::string(kInFlightSection) + " is damaged");
-    for (const auto& names : sets) {
-      std::vector<UnitIndex>& set = in_flight.emplace_back();
-      for (UnitIndex unit = 0; unit < controller().units().size(); ++unit) {
-        if (std::find(names.begin(), names.end(), controller().units()[unit].name) != names.end()) set.push_back(unit);
-      }
-    }
-  }
-  const auto audit = loaded.extra_sections.find(kAuditSection);
-  std::deque<std::pair<std::int64_t, bool>> audited;
-  if (audit != loaded.extra_sections.end()) {
-    const auto entries = nlohmann::json::parse(audit->second, nullptr, /*allow_exceptions=*/false);
-    if (!entries.is_array()) throw Error("controller state: the section " + std::string(kAuditSection) + " is damaged");
-    for (const auto& entry : entries) {
-      if (!entry.is_array() || entry.size() != 2 || !entry[0].is_number_integer() || !entry[1].is_boolean()) {
-        throw Error("controller state: the section " + std::string(kAuditSection) + " is damaged");
-      }
-      audited.emplace_back(entry[0].get<std::int64_t>(), entry[1].get<bool>());
-    }
-  }
-  const RestoreReport report = judge_.restore(loaded.state);
-  audited_ = std::move(audited);
-  in_flight_ = std::move(in_flight);
-  const auto lag = static_cast<std::size_t>(controller().options().lag);
-  while (in_flight_.size() > lag + 1) in_flight_.pop_front();
-  // What the restored controller holds in recovery is what its last decision says, options that changed included.
-  if (!in_flight_.empty()) in_flight_.back() = in_recovery(controller());
-  return report;
 }
 
 std::uint64_t Supervisor::dropped() const {
@@ -276,6 +228,7 @@ bool Supervisor::flush(std::chrono::milliseconds longest) {
 }
 
 bool Supervisor::close() {
+  tell_late_modes();
   const bool journal = !journal_ || journal_->close();
   return (!signals_ || signals_->close()) && journal;
 }

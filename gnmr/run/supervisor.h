@@ -5,8 +5,11 @@
 // switchboard, random units as a rival, the kill switch; and writes journal and signals.
 //
 //   Supervisor supervisor(units, {...}, &files);
-//   for each step: units run as supervisor.high(step) says; then supervisor.hear({...norms...}, errors) says what is to
-//   be done before the update: `decide`, or run the step again and `conclude`
+//   for each step: supervisor.begin(step) says which batch it takes, supervisor.high(step) which units run high; then
+//   supervisor.hear({...norms...}, errors) says what is to be done before the update: `decide`, or run the step again
+//   and `conclude`
+//   with a gate (lag 1): begin(step) says too how the batch runs and what its gate may do, and the step is settled, in
+//   one call, when its numbers have come: while the next one runs
 //
 // Goals: one place that knows the modes; a step never fails here: what the disk cannot take is dropped and counted.
 // Non-goals: norms, torch, files of the run other than journal and signals. It belongs to one thread at a time.
@@ -16,13 +19,14 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "gnmr/core/judge.h"
+#include "gnmr/core/judge_gated.h"
 #include "gnmr/io/journal_writer.h"
 #include "gnmr/io/signals_file.h"
 #include "gnmr/io/state_file.h"
@@ -48,14 +52,23 @@ struct SupervisorSettings {
 
 /// What a step that ran again came to, for the journal.
 struct RerunContext {
-  double loss_before = 0;
+  std::optional<double> loss_before = {};  // of the alarmed run; none where there was no other
   double loss = 0;
-  double norm_before = 0;  // of all gradients
+  std::optional<double> norm_before = {};  // of all gradients
   double norm = 0;
-  double distance = 0;  // of the two gradients at least, relative
+  std::optional<double> distance = {};  // of the two gradients at least, relative
   double seconds = 0;
   bool applied = true;
   std::optional<std::int64_t> rank = {};  // where the two differ most
+};
+
+/// A step of a run with a gate, as it came out.
+struct SettledStep {
+  Observation observation = {};
+  std::span<const double> errors = {};     // of the patrol, or of the trial where it was one
+  bool held = false;                       // the gate kept its update back
+  std::optional<RerunContext> rerun = {};  // of a trial or a replay
+  io::StepContext context = {};
 };
 
 /// Where it writes; empty paths: nowhere.
@@ -72,6 +85,30 @@ class Supervisor {
  public:
   /// `units` are as the controller wants them; those that a rule names should be `forced`.
   Supervisor(std::vector<Unit> units, const SupervisorSettings& settings, const SupervisorFiles& files);
+  Supervisor(const Supervisor&) = delete;
+  Supervisor& operator=(const Supervisor&) = delete;
+
+  /// Whether steps have a gate and are settled late: the option `lag` is 1.
+  bool has_gate() const { return controller().options().lag == 1; }
+
+  /// The step begins: which batch it takes, and with a gate how that runs and what may close it. Valid until the next
+  /// call.
+  const StepPlan& begin(std::int64_t step);
+
+  /// With a gate: decides now what a step will be. `begin` does it otherwise; but the step after must be planned before
+  /// a step is settled.
+  void plan(std::int64_t step);
+
+  /// What the gate of the step that was planned last is to know, one a unit: 1 it is free, 2 a norm of 0 counts as no
+  /// sample (gnmr/kernels/unit_step.h). Valid until the next `plan`.
+  std::span<const std::uint8_t> gate_flags() const { return planned_flags_; }
+
+  /// The trial that has begun last ran as a plain step instead, for want of memory.
+  void trial_failed() { steps_.trial_failed(); }
+
+  /// With a gate: hears and decides the oldest step that has begun and is not decided. `action` of the ruling says of a
+  /// held one whether its batch comes again.
+  const Ruling& settle(const SettledStep& settled);
 
   /// The units that run high in a step, ascending. Valid until the next call of a member.
   std::span<const UnitIndex> high(std::int64_t step);
@@ -96,6 +133,9 @@ class Supervisor {
 
   /// `hear` and `decide`, whatever is to be done.
   const Decision& observe(const Observation& observation, const io::StepContext& context);
+
+  /// What was found in the last step; views in it are no longer valid.
+  const Hearing& hearing() const { return hearing_; }
 
   /// How the last step ended; units in it stood out by the errors of their low paths.
   const Ruling& ruling() const { return ruling_; }
@@ -135,7 +175,12 @@ class Supervisor {
   std::string alarm_text(const Hearing& hearing) const;
   void write_rerun(const RerunContext& context, const Ruling& ruling, const char* kind);
   void close_step(const Ruling& ruling, const io::StepContext& context);
-  void audit(const Ruling& ruling, std::optional<bool> helped);
+  void audit(std::int64_t step, bool in_force, std::optional<bool> helped);
+  void remember_why(const UndecidedStep& step);
+  void tell_mode(const io::JournalMode& mode, std::int64_t first_step);
+  void tell_late_modes();
+  std::string gated_section() const;
+  void restore_gated(const std::string& text);
 
   SupervisorSettings settings_;
   Judge judge_;
@@ -143,9 +188,8 @@ class Supervisor {
   std::optional<io::SignalsWriter> signals_;
   std::int64_t signals_every_ = 1;
   io::JournalModeKind mode_ = io::JournalModeKind::armed;
-  std::deque<std::vector<UnitIndex>>
-      in_flight_;                      // decisions in the order of their steps; the first is for the next step
-  std::vector<UnitIndex> free_units_;  // that are not forced
+  std::deque<std::vector<UnitIndex>> in_flight_;  // without a gate: the last decision, for the next step
+  std::vector<UnitIndex> free_units_;             // that are not forced
   Hearing hearing_;
   Ruling ruling_;
   std::string alarm_text_;                             // of a step that is to be run again
@@ -153,6 +197,17 @@ class Supervisor {
   std::vector<UnitIndex> high_;                        // reused
   std::vector<UnitIndex> recovered_;                   // reused
   std::int64_t recovered_count_ = 0;
+
+  GatedSteps steps_{judge_};
+  StepPlan plan_;                                             // of the step that has begun last
+  std::vector<UnitIndex> planned_recovered_;                  // in the step that was planned last
+  std::optional<std::vector<UnitIndex>> restored_recovered_;  // likewise, of a state without a plan
+  std::vector<std::uint8_t> planned_flags_;
+  std::map<std::int64_t, std::string> whys_;  // by batch: why it is to be run as a trial or a replay
+  std::string called_why_;                    // the same of a trial that has been called
+  std::vector<io::JournalMode> late_modes_;   // told after the step before them
+  std::int64_t disarm_step_ = 0;              // the first in which it only watches; 0: none
+  std::string disarm_why_;
 };
 
 }  // namespace gnmr::run

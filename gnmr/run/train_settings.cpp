@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <filesystem>
 
 #include "gnmr/core/error.h"
@@ -18,11 +19,28 @@ namespace {
 constexpr std::string_view kOptionsKey = "options";
 
 // A setting that is added is not here, and so must be equal: the safe side.
-constexpr std::array<std::string_view, 21> kFreeOnResume{
-    "init",          "data",         "recompute",    "evidence",      "norms",  "errors",           "patrol",
-    "evidence_from", "disarm_after", "controller",   "watch_steps",   "set",    "random_units",     "out",
-    "label",         "eval_every",   "eval_batches", "signals_every", "resume", "checkpoint_every", "keep_checkpoints",
-};
+constexpr std::string_view kFreeOnResume[] = {"init",
+                                              "data",
+                                              "recompute",
+                                              "graphs",
+                                              "evidence",
+                                              "norms",
+                                              "errors",
+                                              "patrol",
+                                              "evidence_from",
+                                              "disarm_after",
+                                              "controller",
+                                              "watch_steps",
+                                              "set",
+                                              "random_units",
+                                              "out",
+                                              "label",
+                                              "eval_every",
+                                              "eval_batches",
+                                              "signals_every",
+                                              "resume",
+                                              "checkpoint_every",
+                                              "keep_checkpoints"};
 
 // Only to read through pointers that are made for writing too.
 SettingPointer pointer_of(const SettingSpec& spec, const TrainSettings& settings) {
@@ -136,7 +154,7 @@ TrainSettings read_settings(std::string_view json_text) {
 std::vector<std::string> changed_on_resume(const TrainSettings& before, const TrainSettings& now) {
   std::vector<std::string> changed;
   for (const SettingSpec& spec : setting_specs()) {
-    if (std::find(kFreeOnResume.begin(), kFreeOnResume.end(), spec.name) != kFreeOnResume.end()) continue;
+    if (std::find(std::begin(kFreeOnResume), std::end(kFreeOnResume), spec.name) != std::end(kFreeOnResume)) continue;
     const bool equal = json_of(spec, before) == json_of(spec, now);
     if (!equal) changed.emplace_back(spec.name);
   }

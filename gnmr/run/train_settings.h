@@ -48,6 +48,12 @@ using Texts = std::vector<std::string>;
     "Threads; 0: as many as cores. A run repeats bit for bit at the same"                                           \
     " number")                                                                                                      \
   X(std::string, device, "cpu", "Training", "cpu|cuda", "Where to train")                                           \
+  X(std::string, dtype, "float32", "Training", "float32|bfloat16",                                                  \
+    "Weights, activations and gradients, and the high path's products; bfloat16 needs cuda: AdamW keeps a float32"  \
+    " master copy")                                                                                                 \
+  X(bool, graphs, false, "Training", "",                                                                            \
+    "On a GPU, blocks as CUDA graphs, one for each set of units in recovery that is met: for models that keep the"  \
+    " host busier than the GPU")                                                                                    \
   X(std::string, recipe, "fp8-delayed", "Low precision", "NAME|FILE",                                               \
     "How operands are cast (`gnmr recipes` lists them), a recipe's JSON file, or none: all high")                   \
   X(std::string, granularity, "layer", "Low precision", "layer|product|block", "What one recoverable unit is")      \
@@ -67,7 +73,7 @@ using Texts = std::vector<std::string>;
     "Instead of a detector: random units in recovery, this share of them, each for lock_steps steps")               \
   X(double, patrol, 0.05, "Control", "SHARE",                                                                       \
     "Compare low products with high ones beside each step, of as many layers in turn as this share of a step's"     \
-    " multiply-adds pays for; 0: no patrol")                                                                        \
+    " multiply-adds pays for (on a GPU, of what it could compute meanwhile); 0: no patrol, 1: all layers")          \
   X(std::string, evidence_from, "patrol", "Control", "patrol|casts",                                                \
     "What the selectors evidence and evidence-alarm go by: the patrol's errors, or what casts did to operands")     \
   X(bool, norms, false, "Control", "", "Write every unit's gradient norm to norms.csv, for `gnmr tune` and replay") \
@@ -136,7 +142,7 @@ TrainSettings read_settings(std::string_view json_text);
 /// What shapes data, weights and arithmetic must be equal, so that the run goes on bit for bit. These may change: where
 /// and how often something is written (`out`, `label`, `resume`, `eval_every`, `eval_batches`, `checkpoint_every`,
 /// `keep_checkpoints`, `signals_every`, `evidence`, `norms`, `errors`), what is there already (`init`; `data`, whose
-/// content is compared by its fingerprint, not by its paths), memory against time (`recompute`), and control
+/// content is compared by its fingerprint, not by its paths), memory against time (`recompute`, `graphs`), and control
 /// (`controller`, its options, `watch_steps`, `set`, `random_units`, `patrol`, `evidence_from`, `disarm_after`), with
 /// which the run is from then on another one.
 std::vector<std::string> changed_on_resume(const TrainSettings& before, const TrainSettings& now);

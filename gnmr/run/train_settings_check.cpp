@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "gnmr/core/error.h"
+#include "gnmr/core/judge_gated.h"
 #include "gnmr/io/json_text.h"
 #include "gnmr/io/number_text.h"
 #include "gnmr/run/fault_kinds.h"
@@ -75,6 +76,11 @@ void check_training(const TrainSettings& settings) {
   check_number("clip", settings.clip, {}, "a number >= 0");
   check_whole("threads", settings.threads, 0, kMostThreads);
   check_word("device", settings.device, {"cpu", "cuda"});
+  check_word("dtype", settings.dtype, {"float32", "bfloat16"});
+  if (settings.dtype == "bfloat16" && settings.device != "cuda") {
+    throw Error("--dtype bfloat16 needs --device cuda");
+  }
+  if (settings.graphs && settings.device != "cuda") throw Error("--graphs needs --device cuda");
 }
 
 void check_control(const TrainSettings& settings) {
@@ -116,6 +122,12 @@ void check_combinations(const TrainSettings& settings) {
   }
   if (settings.options.guard == Guard::clip && settings.granularity == "product") {
     fail("guard", "none, skip or replay where units are products, which have no parameters of their own", "clip");
+  }
+  if (settings.options.lag == 1 && settings.controller != "none") {
+    GatedSteps::check(settings.options);
+    if (!settings.rival.empty()) {
+      fail("rival", "`lag` 0 beside it, since it looks at gradients before the update", io::in_quotes(settings.rival));
+    }
   }
   if (!settings.rival.empty() && (settings.controller == "gnmr" || settings.oracle || !settings.random_units.empty())) {
     fail("rival", "`controller` watch or none beside it, without oracle and random_units",

@@ -63,8 +63,7 @@ struct CudaGraph::Impl {
 };
 
 bool can_capture(const c10::Device& device) {
-  return device.is_cuda() &&
-         c10::cuda::currentStreamCaptureStatusMayInitCtx() == c10::cuda::CaptureStatus::None;
+  return device.is_cuda() && c10::cuda::currentStreamCaptureStatusMayInitCtx() == c10::cuda::CaptureStatus::None;
 }
 
 GraphPool::GraphPool() : id_(at::cuda::graph_pool_handle()) {}

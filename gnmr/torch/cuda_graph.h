@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work on a CUDA device that is recorded once and then launched as a whole: torch's CUDA graphs behind a plain interface.
+// Work on a CUDA device that is recorded once and then launched as a whole: torch's CUDA graphs behind a plain
+// interface.
 //
 //   const GraphPool pool;
 //   const CudaGraph graph(device, pool, [&] { result.copy_(layer->forward(input)); });   // nothing has run yet

@@ -4,9 +4,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/tensor.h>
-#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cstring>
@@ -33,14 +31,21 @@ std::size_t cast_index(std::size_t layer, Product product, std::size_t place) {
 
 std::int64_t as_signed(std::size_t count) { return static_cast<std::int64_t>(count); }
 
+std::size_t double_bytes(std::size_t layers) {
+  return layers * (kProductCount + kErrorPlaces * kTotals) * sizeof(double);
+}
+std::size_t amax_bytes(std::size_t layers) { return layers * kOperandCount * sizeof(float); }
+
 }  // namespace
 
 DeviceNumbers::DeviceNumbers(std::size_t layers, std::shared_ptr<const recipes::Recipe> recipe,
                              const c10::Device& device)
     : layers_(layers), device_(device) {
   const auto options = at::TensorOptions().device(device);
-  doubles_ = at::zeros({as_signed(layers * (kProductCount + kErrorPlaces * kTotals))}, options.dtype(at::kDouble));
-  amaxes_ = at::full({as_signed(layers * kOperandCount)}, -1.0, options.dtype(at::kFloat));
+  bytes_ = at::empty({as_signed(double_bytes(layers) + amax_bytes(layers))}, options.dtype(at::kByte));
+  doubles_ = bytes_.narrow(0, 0, as_signed(double_bytes(layers))).view(at::kDouble);
+  amaxes_ = bytes_.narrow(0, as_signed(double_bytes(layers)), as_signed(amax_bytes(layers))).view(at::kFloat);
+  begin_step();
   seen_.assign(layers * kOperandCount, 0);
   delayed_index_.resize(layers * kProductCount * 2);
   if (recipe == nullptr) return;
@@ -88,7 +93,7 @@ void DeviceNumbers::end_step() {
 }
 
 NumbersOnTheWay DeviceNumbers::send() const {
-  std::vector<at::Tensor> tensors{doubles_, amaxes_};
+  std::vector<at::Tensor> tensors{bytes_};
   std::vector<at::Tensor> parts;
   std::vector<std::size_t> indices;
   for (const CastEntry& entry : casts_) {
@@ -96,23 +101,28 @@ NumbersOnTheWay DeviceNumbers::send() const {
     indices.push_back(entry.index);
   }
   if (!parts.empty()) tensors.push_back(at::cat(parts));
-  return {tensors, std::move(indices), layers_};
+  return {PinnedCopies(tensors, pool_), std::move(indices), layers_};
 }
 
 HostNumbers NumbersOnTheWay::wait() {
   const std::vector<at::Tensor>& copies = copies_.wait();
-  const auto* const doubles = copies[0].const_data_ptr<double>();
-  const auto* const amaxes = copies[1].const_data_ptr<float>();
-  HostNumbers numbers{.squares = {doubles, doubles + layers_ * kProductCount},
+  HostNumbers numbers{.squares = std::vector<double>(layers_ * kProductCount),
                       .errors = std::vector<kernels::ErrorTotals>(layers_ * kErrorPlaces),
-                      .amaxes = {amaxes, amaxes + copies[1].numel()}};
-  std::memcpy(numbers.errors.data(), doubles + layers_ * kProductCount,
-              numbers.errors.size() * sizeof(kernels::ErrorTotals));
+                      .amaxes = std::vector<float>(layers_ * kOperandCount)};
+  const auto* from = copies[0].const_data_ptr<std::uint8_t>();
+  const auto take = [&](auto& values) {
+    const std::size_t bytes = values.size() * sizeof(values[0]);
+    std::memcpy(values.data(), from, bytes);
+    from += bytes;
+  };
+  take(numbers.squares);
+  take(numbers.errors);
+  take(numbers.amaxes);
   if (cast_indices_.empty()) return numbers;
   numbers.casts.resize(layers_ * kProductCount * 2);
   for (std::size_t index = 0; index < cast_indices_.size(); ++index) {
     formats::Statistics seen;
-    std::memcpy(&seen, copies[2].const_data_ptr<std::uint8_t>() + index * sizeof seen, sizeof seen);
+    std::memcpy(&seen, copies[1].const_data_ptr<std::uint8_t>() + index * sizeof seen, sizeof seen);
     numbers.casts[cast_indices_[index]] += seen;
   }
   return numbers;

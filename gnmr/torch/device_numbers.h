@@ -48,8 +48,8 @@ class NumbersOnTheWay {
 
  private:
   friend class DeviceNumbers;
-  NumbersOnTheWay(const std::vector<at::Tensor>& tensors, std::vector<std::size_t> cast_indices, std::size_t layers)
-      : copies_(tensors), cast_indices_(std::move(cast_indices)), layers_(layers) {}
+  NumbersOnTheWay(PinnedCopies copies, std::vector<std::size_t> cast_indices, std::size_t layers)
+      : copies_(std::move(copies)), cast_indices_(std::move(cast_indices)), layers_(layers) {}
 
   PinnedCopies copies_;
   std::vector<std::size_t> cast_indices_;
@@ -104,8 +104,10 @@ class DeviceNumbers {
 
   std::size_t layers_;
   c10::Device device_;
-  at::Tensor doubles_;  // squares, then totals of errors
-  at::Tensor amaxes_;
+  std::shared_ptr<PinnedPool> pool_ = std::make_shared<PinnedPool>();
+  at::Tensor bytes_;    // everything that is read after a step, for one copy
+  at::Tensor doubles_;  // the first part of it: squares, then totals of errors
+  at::Tensor amaxes_;   // the second
   std::vector<CastEntry> casts_;
   std::unique_ptr<kernels::DelayedScales> delayed_;          // null: the recipe has none
   std::vector<std::optional<std::uint32_t>> delayed_index_;  // of each layer, product and place

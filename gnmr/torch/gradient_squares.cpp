@@ -54,16 +54,19 @@ GradientSquares& GradientSquares::operator=(GradientSquares&&) noexcept = defaul
 GradientSquares::~GradientSquares() = default;
 
 std::vector<double> GradientSquares::measure(std::span<const at::Tensor> gradients) {
-  const at::Tensor sums = measure_on_device(gradients);
-  if (!sums.defined()) return squared_norms(gradients);
+  const std::optional<c10::Device> device = device_of(gradients);
+  if (!device) return squared_norms(gradients);
+  const at::Tensor sums =
+      at::empty({static_cast<std::int64_t>(gradients.size())}, at::TensorOptions().dtype(at::kDouble).device(*device));
+  if (!measure_on_device(gradients, sums.mutable_data_ptr<double>())) return squared_norms(gradients);
   const at::Tensor on_host = sums.cpu();
   const auto* const values = on_host.const_data_ptr<double>();
   return {values, values + gradients.size()};
 }
 
-at::Tensor GradientSquares::measure_on_device(std::span<const at::Tensor> gradients) {
+bool GradientSquares::measure_on_device(std::span<const at::Tensor> gradients, double* sums) {
   const std::optional<c10::Device> device = device_of(gradients);
-  if (!device || !kernels::available()) return {};
+  if (!device || !kernels::available()) return false;
   const c10::DeviceGuard guard(*device);
   if (!on_device_ || on_device_->count != gradients.size() || on_device_->device != *device) {
     on_device_.reset(
@@ -79,10 +82,8 @@ at::Tensor GradientSquares::measure_on_device(std::span<const at::Tensor> gradie
                       .type = *element_type(gradient),
                       .unit = static_cast<std::uint32_t>(index)});
   }
-  at::Tensor sums =
-      at::empty({static_cast<std::int64_t>(gradients.size())}, at::TensorOptions().dtype(at::kDouble).device(*device));
-  on_device_->norms.sum_squares(slices, sums.mutable_data_ptr<double>(), current_stream(*device));
-  return sums;
+  on_device_->norms.sum_squares(slices, sums, current_stream(*device));
+  return true;
 }
 
 kernels::UnitNorms& GradientSquares::norms() { return on_device_->norms; }

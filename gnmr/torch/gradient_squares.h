@@ -28,10 +28,11 @@ class GradientSquares {
   /// One sum a tensor, in double; an undefined tensor has 0.
   std::vector<double> measure(std::span<const at::Tensor> gradients);
 
-  /// The same left on the device, without waiting; undefined where the gradients are not on one with our kernels.
-  at::Tensor measure_on_device(std::span<const at::Tensor> gradients);
+  /// The same left on the device, without waiting; false, with nothing done, where the gradients are not on one with
+  /// our kernels.
+  bool measure_on_device(std::span<const at::Tensor> gradients, double* sums);
 
-  /// The kernels behind it, for clipping by those sums; only after `measure_on_device` gave some.
+  /// The kernels behind it, for clipping by those sums; only after `measure_on_device` was true.
   kernels::UnitNorms& norms();
 
  private:

@@ -4,21 +4,42 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <algorithm>
+#include <utility>
+
 namespace gnmr::nn {
 
-PinnedCopies::PinnedCopies(const std::vector<at::Tensor>& tensors) {
-  if (tensors.empty()) return;
-  const c10::Device device = tensors.front().device();
-  for (const at::Tensor& tensor : tensors) {
-    copies_.push_back(at::empty(tensor.sizes(), tensor.options().device(at::kCPU).pinned_memory(true)));
-    copies_.back().copy_(tensor, /*non_blocking=*/true);
+PinnedPool::Slot PinnedPool::take(std::int64_t bytes, const c10::Device& device) {
+  const auto fits = [&](const Slot& slot) { return slot.bytes.numel() >= bytes; };
+  const auto found = std::find_if(free_.begin(), free_.end(), fits);
+  if (found == free_.end()) {
+    return {at::empty({bytes}, at::TensorOptions().dtype(at::kByte).pinned_memory(true)),
+            std::make_unique<c10::Event>(device.type())};
   }
-  there_ = std::make_unique<c10::Event>(device.type());
-  there_->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  Slot slot = std::move(*found);
+  free_.erase(found);
+  return slot;
+}
+
+PinnedCopies::PinnedCopies(const std::vector<at::Tensor>& tensors, std::shared_ptr<PinnedPool> pool)
+    : pool_(std::move(pool)) {
+  for (const at::Tensor& tensor : tensors) {
+    const c10::Device device = tensor.device();
+    slots_.push_back(pool_->take(tensor.numel(), device));
+    copies_.push_back(slots_.back().bytes.narrow(0, 0, tensor.numel()));
+    copies_.back().copy_(tensor, /*non_blocking=*/true);
+    slots_.back().there->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  }
+}
+
+PinnedCopies::~PinnedCopies() {
+  if (pool_ == nullptr) return;
+  wait();  // a copy that is still to be made must not meet the next one
+  for (PinnedPool::Slot& slot : slots_) pool_->give_back(std::move(slot));
 }
 
 const std::vector<at::Tensor>& PinnedCopies::wait() {
-  if (there_ != nullptr) there_->synchronize();
+  for (const PinnedPool::Slot& slot : slots_) slot.there->synchronize();
   return copies_;
 }
 

@@ -198,12 +198,12 @@ void RecoverableUnits::use_device() {
   }
 }
 
-void RecoverableUnits::begin_step(std::int64_t step, Pass pass) {
+void RecoverableUnits::begin_step(std::int64_t step, Pass pass, bool again) {
   use_device();
   if (numbers_ != nullptr) numbers_->begin_step();
   clock_->step = step;
   clock_->micro_batch = 0;
-  clock_->rerun = pass != Pass::step;
+  clock_->rerun = again;
   in_force_ = requested_;
   for (std::size_t index = 0; index < layers_.size(); ++index) {
     LinearPaths& paths = layers_[index].module->paths();

@@ -80,7 +80,10 @@ class RecoverableUnits {
   void request(std::span<const UnitIndex> high);
 
   /// Puts the request in force and forgets what was measured.
-  void begin_step(std::int64_t step, Pass pass = Pass::step);
+  void begin_step(std::int64_t step, Pass pass = Pass::step) { begin_step(step, pass, pass != Pass::step); }
+
+  /// The same where that does not say whether the step has run before: a trial may be the first run of its batch.
+  void begin_step(std::int64_t step, Pass pass, bool again);
 
   /// Lets a laboratory reach into the low paths, or into one layer's; null: nobody. It outlives the steps.
   void set_hook(LowPathHook* hook);
@@ -90,8 +93,8 @@ class RecoverableUnits {
   bool runs_low(std::size_t layer) const;
 
   /// Compares products that run low with their high paths beside each step, of as many layers in turn as cost at most
-  /// this share of a step's multiply-adds (at least one layer a step; 0: none), for micro-batches of so many tokens. On
-  /// a GPU what it reads counts as the multiply-adds that could have been made meanwhile.
+  /// this share of a step's multiply-adds (at least one layer a step; 0: none, 1: all), for micro-batches of so many
+  /// tokens. On a GPU what it reads counts as the multiply-adds that could have been made meanwhile.
   void patrol(double share, std::int64_t tokens);
 
   /// What the patrol does, in words: `all 28 layers each step, 1.9% of a step's multiply-adds`.

@@ -48,7 +48,7 @@ void RecoverableUnits::patrol(double share, std::int64_t tokens) {
                             ? kMultiplyAddsAByte * probe_bytes(tokens, module.in_features(), module.out_features(),
                                                                static_cast<double>(module.weight.element_size()))
                             : probe_multiply_adds(tokens, module.in_features(), module.out_features());
-    if (round_cost > 0 && round_cost + cost > share * all) {
+    if (share < 1 && round_cost > 0 && round_cost + cost > share * all) {
       ++patrol_rounds_;
       round_cost = 0;
     }

@@ -25,10 +25,10 @@ struct GradientView {
 
 /// What is to be done.
 struct GradientAction {
-  bool skip = false;                  // the update is left out
-  std::vector<double> coefficients;   // one a parameter, or empty: 1 for all
-  bool replaces_clipping = false;     // the trainer's own clipping is left out in this step
-  bool gradients_changed = false;     // elements were changed: norms must be taken again
+  bool skip = false;                 // the update is left out
+  std::vector<double> coefficients;  // one a parameter, or empty: 1 for all
+  bool replaces_clipping = false;    // the trainer's own clipping is left out in this step
+  bool gradients_changed = false;    // elements were changed: norms must be taken again
 };
 
 /// A rule with its memory.

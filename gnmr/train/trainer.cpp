@@ -14,16 +14,16 @@ namespace gnmr::train {
 Trainer::~Trainer() = default;
 
 /// What the casts did: of units at risk or standing out in every step, of all units when the run is evaluated.
-void Trainer::write_evidence(std::int64_t step) {
+void Trainer::write_evidence(std::int64_t step, const std::function<nn::CastEvidence(UnitIndex)>& seen) {
   if (!evidence_) return;
   const auto write = [&](UnitIndex unit) {
-    const nn::CastEvidence seen = units_->evidence(unit);
-    if (!seen.measured) return;
+    const nn::CastEvidence cast = seen(unit);
+    if (!cast.measured) return;
     evidence_->write({.step = step,
                       .unit = units_->units()[unit].name,
-                      .relative_error = seen.relative_error,
-                      .saturated = seen.saturated,
-                      .flushed = seen.flushed});
+                      .relative_error = cast.relative_error,
+                      .saturated = cast.saturated,
+                      .flushed = cast.flushed});
   };
   if (is_due(settings_.eval_every, step)) {
     for (UnitIndex unit = 0; unit < units_->units().size(); ++unit) write(unit);
@@ -73,7 +73,7 @@ double Trainer::evaluation_loss(bool all_high) {
   double sum = 0;
   for (std::int64_t index = 0; index < settings_.eval_batches; ++index) {
     const Batch batch = data_->evaluation_batch(index);
-    sum += model_->loss(batch.tokens.to(device_), batch.targets.to(device_)).item<double>();
+    sum += model_->loss(on_device(batch.tokens), on_device(batch.targets)).item<double>();
   }
   return sum / static_cast<double>(settings_.eval_batches);
 }
@@ -87,31 +87,46 @@ void Trainer::evaluate(std::int64_t step) {
   observer_.evaluated(line);
 }
 
+void Trainer::tell_step(run::TrainLine line, std::int64_t batch) {
+  if (batch != line.step) line.batch = batch;
+  if (metrics_) metrics_->write(line);
+  observer_.stepped(line);
+}
+
+/// The supervisor may have disarmed itself in a step.
+void Trainer::note_new_mode(io::JournalModeKind before) {
+  if (supervisor_->mode() == before) return;
+  observer_.noted("controller: " + std::string(io::to_string(supervisor_->mode())) +
+                  " from now on: nothing that it did over --disarm-after steps helped");
+}
+
 run::TrainOutcome Trainer::run() {
   announce();
   bool stopped = false;
   for (std::int64_t step = next_step_; step <= settings_.steps && !stopped; ++step) {
     follow_mode();
     const io::JournalModeKind mode = supervisor_->mode();
-    const StepResult result = train_step(step);
-    if (supervisor_->mode() != mode) {
-      observer_.noted("controller: " + std::string(io::to_string(supervisor_->mode())) +
-                      " from now on: nothing that it did over --disarm-after steps helped");
+    if (is_late()) {
+      train_late(step);
+      note_new_mode(mode);
+    } else {
+      const StepResult result = train_step(step);
+      note_new_mode(mode);
+      tell_step({.step = step,
+                 .loss = result.loss,
+                 .lr = learning_rate(schedule_, step),
+                 .grad_norm = result.grad_norm,
+                 .clip = result.clip,
+                 .applied = result.applied,
+                 .tokens = info_.batch_tokens,
+                 .seconds = result.seconds,
+                 .recovered = supervisor_->recovered_count(),
+                 .high = static_cast<std::int64_t>(units_->high_count())},
+                result.batch);
     }
-    const run::TrainLine line{.step = step,
-                              .loss = result.loss,
-                              .lr = learning_rate(schedule_, step),
-                              .grad_norm = result.grad_norm,
-                              .clip = result.clip,
-                              .applied = result.applied,
-                              .tokens = info_.batch_tokens,
-                              .seconds = result.seconds,
-                              .recovered = supervisor_->recovered_count(),
-                              .high = static_cast<std::int64_t>(units_->high_count())};
-    if (metrics_) metrics_->write(line);
-    observer_.stepped(line);
     outcome_.last_step = step;
     stopped = observer_.stop_wanted();
+    if (stopped || is_due(settings_.eval_every, step) || is_due(settings_.checkpoint_every, step)) catch_up(step);
     if (is_due(settings_.eval_every, step)) evaluate(step);
     if (is_due(settings_.checkpoint_every, step) || stopped) save_checkpoint(step);
   }

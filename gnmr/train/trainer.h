@@ -4,13 +4,14 @@
 // One step: forward and backward, each unit on the path that the supervisor said; one pass over the gradients gives
 // every norm and the clip coefficient; the supervisor says whether the update is made, held, or made by another run of
 // the step (docs/algorithm.md), and who is in recovery next; the update. An update that is not finite is never applied,
-// whatever the controller.
+// whatever the controller. With lag 1 a gate stands before the update, and the step is settled while the next one runs.
 //
 // Goals: bit-repeatable runs on the CPU; a run that was killed at any moment goes on bit for bit from its last
 // checkpoint; every rank decides alike. Non-goals: printing, sharded parameters, other optimizers.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -30,10 +31,15 @@
 #include "gnmr/train/data.h"
 #include "gnmr/train/laboratory.h"
 #include "gnmr/train/optimizer.h"
+#include "gnmr/train/pass_numbers.h"
 #include "gnmr/train/schedule.h"
+#include "gnmr/train/step_gate.h"
 #include "gnmr/train/trace_file.h"
 
 namespace gnmr::train {
+
+/// How far apart two gradients are at least, by the squared norms of their parts, relative to the second.
+double distance_between(std::span<const double> first_squares, std::span<const double> second_squares);
 
 /// One run. Rank 0 writes files; the others write none.
 class Trainer {
@@ -60,20 +66,22 @@ class Trainer {
     double clip = 1;
     bool applied = true;
     double seconds = 0;  // of the whole step; what only an experiment measures is not counted
+    std::int64_t batch = 0;
   };
 
-  struct GradientSquares {
-    std::vector<double> parameters;
-    std::vector<std::uint8_t> has_gradient;  // one a parameter
-    std::vector<double> products;            // one a unit
-    double total() const;
+  struct UnsettledStep {  // it has run; its numbers have not been read
+    StepPlan plan;
+    PassNumbers numbers = {};
+    std::int64_t recovered = 0;
+    std::int64_t high = 0;
+    double pass_seconds = 0;  // of these, the pass
+    double seconds = 0;
   };
 
-  struct PassResult {  // one run of a step
+  struct HeldPass {  // of a batch that is to come again
     double loss = 0;
-    GradientSquares squares;
-    std::vector<double> error_sums;  // of low paths that were compared
-    double own_norm = 0;             // of this rank's gradients, where there are several
+    std::vector<double> squares = {};     // of the parameters' gradients
+    std::optional<double> own_norm = {};  // of this rank's; not known after a resume
   };
 
   void open_folder();
@@ -88,28 +96,49 @@ class Trainer {
   std::map<std::string, std::string> arithmetic() const;
   void announce();
   StepResult train_step(std::int64_t step);
-  PassResult run_pass(std::int64_t step);
-  double run_micro_batches(std::int64_t step);
-  void reduce_over_ranks(PassResult& pass);
+  PassNumbers take_pass(std::int64_t batch);
+  PassResult run_pass(std::int64_t batch) { return read(take_pass(batch)); }
+  at::Tensor run_micro_batches(std::int64_t batch);
+  PassResult read_pass(PassNumbers numbers);
+  void reduce_over_ranks(PassNumbers& numbers);
   void measure_gradients(PassResult& pass);
-  StepResult settle(const PassResult& pass) const;
+  void find_gradients(PassResult& pass) const;
+  void look_at_measurements(PassResult& pass);
+  at::Tensor on_device(const at::Tensor& tensor) const;
+  void look_at_units(PassResult& pass);
+  StepResult result_of(const PassResult& pass) const;
   void drop_gradients();
   void scale_gradients(std::span<const double> coefficients, PassResult& pass);
-  StepResult judge(std::int64_t step, PassResult& pass);
-  std::optional<StepResult> try_trial(std::int64_t step, PassResult& pass);
-  StepResult run_trial(std::int64_t step, const PassResult& alarmed);
-  StepResult run_replay(std::int64_t step, const PassResult& alarmed);
+  StepResult judge(const StepPlan& plan, PassResult& pass);
+  std::optional<StepResult> try_trial(const StepPlan& plan, PassResult& pass);
+  StepResult run_trial(const StepPlan& plan, const PassResult& alarmed);
+  StepResult run_replay(const StepPlan& plan, const PassResult& alarmed);
+  static std::string memory_failure(const std::function<void()>& attempt);
+  void tell_failed_trial(std::int64_t step, const std::string& failure);
   StepResult follow_rule(std::int64_t step, PassResult& pass);
   std::vector<double> measured_errors(std::int64_t step, const PassResult& pass);
-  std::optional<std::int64_t> strangest_rank(const PassResult& alarmed, const PassResult& rerun);
-  double measure_harm(std::int64_t step);
+  std::optional<std::int64_t> strangest_rank(double alarmed_norm, double rerun_norm);
+  double measure_harm(std::int64_t batch);
+
+  bool is_late() const { return gate_ != nullptr; }
+  void train_late(std::int64_t step);
+  PassNumbers take_planned_pass(StepPlan& plan);
+  void settle_late();
+  void catch_up(std::int64_t step);
+  run::RerunContext rerun_context(const UnsettledStep& step, const PassResult& pass);
+  void count_late(const UnsettledStep& step, const PassResult& pass, const Ruling& ruling, bool comes_again);
+  std::string held_text() const;
+  void restore_held(const std::string& text, const std::string& folder);
+
   void tell_errors(std::int64_t step, std::span<const double> errors);
   std::string control_text() const;
   Options options_in_force() const;
   bool uses_errors() const;
   void follow_mode();
   void keep_mode(io::JournalModeKind mode);
-  void write_evidence(std::int64_t step);
+  void write_evidence(std::int64_t step, const std::function<nn::CastEvidence(UnitIndex)>& seen);
+  void tell_step(run::TrainLine line, std::int64_t batch);
+  void note_new_mode(io::JournalModeKind before);
   void evaluate(std::int64_t step);
   double evaluation_loss(bool all_high);
   void save_checkpoint(std::int64_t step);
@@ -145,6 +174,10 @@ class Trainer {
   Schedule schedule_;
   run::RunInfo info_;
   std::int64_t next_step_ = 1;
+  bool has_device_gate_ = false;    // then the numbers of a pass are read from the device when it is settled
+  std::unique_ptr<StepGate> gate_;  // null: the host waits for each step's numbers before its update
+  std::optional<UnsettledStep> unsettled_;
+  std::map<std::int64_t, HeldPass> held_;  // by batch
   run::TrainOutcome outcome_;
   std::vector<std::vector<UnitIndex>> recovered_by_step_;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a run is saved, and how it goes on.
 #include <chrono>
+#include <cstring>
 #include <map>
 #include <utility>
 
@@ -19,6 +20,7 @@ constexpr const char* kRecipeKey = "recipe";
 constexpr const char* kTokensKey = "tokens_a_step";
 constexpr const char* kRuleKey = "gradient_rule";
 constexpr const char* kLaboratoryKey = "laboratory";
+constexpr const char* kHeldKey = "held_passes";
 constexpr std::chrono::milliseconds kLongestWait{500};  // for a disk that takes no more
 
 /// Any bytes as text.
@@ -43,6 +45,38 @@ std::string from_hex(std::string_view text) {
 }
 
 }  // namespace
+
+/// What is known of batches that were held and are to come again: number, loss and squares of each, as bytes, since
+/// they may be infinite or NaN.
+std::string Trainer::held_text() const {
+  std::string text;
+  for (const auto& [batch, pass] : held_) {
+    std::vector<double> numbers{pass.loss};
+    numbers.insert(numbers.end(), pass.squares.begin(), pass.squares.end());
+    const std::string_view bytes(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(double));
+    text += std::to_string(batch) + ' ' + as_hex(bytes) + '\n';
+  }
+  return text;
+}
+
+void Trainer::restore_held(const std::string& text, const std::string& folder) {
+  const std::size_t expected = (units_->parameters().size() + 1) * sizeof(double);
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string_view line = std::string_view(text).substr(begin, end - begin);
+    begin = end + 1;
+    const std::size_t blank = std::min(line.find(' '), line.size());
+    std::int64_t batch = 0;
+    const std::string bytes = from_hex(line.substr(std::min(blank + 1, line.size())));
+    if (!io::parse_whole(line.substr(0, blank), batch) || bytes.size() != expected) {
+      throw Error(folder + ": trainer.json: " + kHeldKey + " is not of this model");
+    }
+    HeldPass& pass = held_[batch];
+    pass.squares.resize(units_->parameters().size());
+    std::memcpy(&pass.loss, bytes.data(), sizeof(double));
+    std::memcpy(pass.squares.data(), bytes.data() + sizeof(double), bytes.size() - sizeof(double));
+  }
+}
 
 /// What shapes the arithmetic of a run beyond the words of its settings: the content of files, the number of ranks.
 std::map<std::string, std::string> Trainer::arithmetic() const {
@@ -87,6 +121,8 @@ void Trainer::resume() {
   }
   const auto laboratory = loaded.info.extra.find(kLaboratoryKey);
   if (laboratory != loaded.info.extra.end() && laboratory_ != nullptr) laboratory_->restore(laboratory->second);
+  const auto held = loaded.info.extra.find(kHeldKey);
+  if (held != loaded.info.extra.end()) restore_held(held->second, loaded.folder);
   next_step_ = step + 1;
   outcome_.last_step = step;
 }
@@ -102,6 +138,7 @@ void Trainer::save_checkpoint(std::int64_t step) {
   if (norms_) norms_->flush();
   std::map<std::string, std::string> extra = arithmetic();
   extra[kSkippedKey] = std::to_string(outcome_.skipped_updates);
+  if (!held_.empty()) extra[kHeldKey] = held_text();
   if (laboratory_ != nullptr) extra[kLaboratoryKey] = laboratory_->save();
   if (laboratory_ != nullptr && laboratory_->gradient_rule() != nullptr) {
     extra[kRuleKey] = as_hex(laboratory_->gradient_rule()->save());

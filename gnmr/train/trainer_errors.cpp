@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is measured of low paths beside a step, and what a laboratory measures of its faults.
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/util/Exception.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -26,6 +29,19 @@ std::int64_t free_bytes() {
   return 0;
 }
 
+/// The same of a device, with what torch holds and does not use.
+std::int64_t free_device_bytes(const at::Device& device) {
+  try {
+    c10::DeviceAllocator* const allocator = c10::getDeviceAllocator(device.type());
+    const c10::DeviceIndex index = device.has_index() ? device.index() : c10::DeviceIndex{0};
+    const auto stats = allocator->getDeviceStats(index);
+    const std::int64_t unused = stats.reserved_bytes[0].current - stats.allocated_bytes[0].current;
+    return static_cast<std::int64_t>(allocator->getMemoryInfo(index).first) + unused;
+  } catch (const c10::Error&) {
+    return 0;  // an allocator that does not say
+  }
+}
+
 std::string mebibytes(std::int64_t bytes) { return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB"; }
 
 double relative_distance(const std::vector<at::Tensor>& from, std::span<const at::Tensor> parameters) {
@@ -47,6 +63,8 @@ double relative_distance(const std::vector<at::Tensor>& from, std::span<const at
 Options Trainer::options_in_force() const {
   Options options = settings_.options;
   if (recipe_ == nullptr) options.selector = Selector::norms;
+  // Where nothing is judged nothing is late.
+  if (settings_.controller == "none") options.lag = 0;
   return options;
 }
 
@@ -62,12 +80,12 @@ std::vector<double> Trainer::measured_errors(std::int64_t step, const PassResult
   const bool is_evidence = supervisor_->judge().selector() == Selector::evidence ||
                            supervisor_->judge().selector() == Selector::evidence_after_alarm;
   std::vector<double> errors =
-      is_evidence && settings_.evidence_from == "casts" ? units_->cast_errors() : units_->errors(pass.error_sums);
+      is_evidence && settings_.evidence_from == "casts" ? pass.cast_errors : units_->errors(pass.error_sums);
   tell_errors(step, errors);
   if (supervisor_->judge().selector() == Selector::norms) errors.clear();
   // What the user keeps high is nobody's fault, however its low path would do.
   for (UnitIndex unit = 0; unit < units_->units().size() && !errors.empty(); ++unit) {
-    if (!units_->units()[unit].forced || !units_->is_high(unit)) continue;
+    if (pass.forced_high[unit] == 0) continue;
     std::fill_n(errors.begin() + static_cast<std::ptrdiff_t>(unit * nn::kProductCount), nn::kProductCount,
                 std::numeric_limits<double>::quiet_NaN());
   }
@@ -87,7 +105,7 @@ std::string Trainer::control_text() const {
   if (supervisor_->judge().selector() != Selector::trial) return text;
   const std::int64_t needed = units_->trial_bytes(settings_.batch * settings_.sequence);
   text += "; a trial needs up to " + mebibytes(needed) + " beyond a step";
-  const std::int64_t free = device_.is_cpu() ? free_bytes() : 0;
+  const std::int64_t free = device_.is_cpu() ? free_bytes() : free_device_bytes(device_);
   if (free > 0) text += ", " + mebibytes(free) + " are free";
   if (free > 0 && needed > free) text += " (WARNING: it may not fit; smaller --batch, or --selector norms)";
   return text;
@@ -95,26 +113,26 @@ std::string Trainer::control_text() const {
 
 /// How far each fault that is in force, alone, moves the gradient of this batch. It leaves no trace in the run; the
 /// seconds that it took.
-double Trainer::measure_harm(std::int64_t step) {
+double Trainer::measure_harm(std::int64_t batch) {
   if (!harm_ || laboratory_ == nullptr) return 0;
   const auto start = std::chrono::steady_clock::now();
   std::vector<std::uint32_t> faulty;
-  for (const std::uint32_t layer : laboratory_->faulty_layers(step)) {
+  for (const std::uint32_t layer : laboratory_->faulty_layers(batch)) {
     if (units_->runs_low(layer)) faulty.push_back(layer);
   }
   if (faulty.empty()) return 0;
   const std::string memory = laboratory_->save();
   const nn::UnobservedPaths unobserved(*units_);
   units_->set_hook(nullptr);
-  run_micro_batches(step);
+  run_micro_batches(batch);
   std::vector<at::Tensor> clean;
   for (const at::Tensor& parameter : units_->parameters()) clean.push_back(parameter.grad());
   for (const std::uint32_t layer : faulty) {
     drop_gradients();
     units_->set_hook(layer, laboratory_->hook());
-    run_micro_batches(step);
+    run_micro_batches(batch);
     harm_->write(
-        {.step = step, .layer = layer_names_[layer], .distance = relative_distance(clean, units_->parameters())});
+        {.step = batch, .layer = layer_names_[layer], .distance = relative_distance(clean, units_->parameters())});
     units_->set_hook(nullptr);
   }
   drop_gradients();

@@ -100,7 +100,9 @@ void Trainer::make_model() {
   if (!settings_.init.empty()) models::load_weights(*model_, settings_.init);
   if (settings_.outliers > 1) model_->add_outliers(settings_.outliers);
   model_->to(device_);
+  if (settings_.dtype == "bfloat16") model_->to(at::kBFloat16);
   model_->set_recompute(settings_.recompute);
+  model_->set_graphs(settings_.graphs);
   optimizer_.emplace(
       optimized_parameters(*model_),
       AdamWSettings{.beta1 = settings_.beta1, .beta2 = settings_.beta2, .weight_decay = settings_.weight_decay});
@@ -198,6 +200,25 @@ void Trainer::open_files() {
       observer_.noted(unit + ": its recovery no longer fits and ends");
   }
   if (restored_mode_) supervisor_->set_mode(*restored_mode_, "as before the run stopped");
+  if (supervisor_->has_gate()) {
+    const Options& options = supervisor_->controller().options();
+    const Selector selector = supervisor_->judge().selector();
+    has_device_gate_ = optimizer_->has_kernels() && collective_.size() == 1;
+    if (has_device_gate_) {
+      gate_ = make_device_gate({.optimizer = *optimizer_,
+                                .units = *units_,
+                                .options = options,
+                                .selector = selector,
+                                .largest_norm = settings_.clip});
+    } else {
+      gate_ = make_host_gate({.optimizer = *optimizer_,
+                              .options = options,
+                              .selector = selector,
+                              .largest_norm = settings_.clip,
+                              .units = static_cast<std::uint32_t>(units_->units().size())});
+    }
+    gate_->load(supervisor_->judge().save().controller);
+  }
   if (!writes_files()) return;
   control_.emplace(folder_.control());
   metrics_.emplace(run::MetricsSettings{.path = folder_.metrics(), .existing = existing, .resume_step = next_step_});

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// One optimizer step: its passes, what is done before the update, the update.
+// One optimizer step: its passes, what is done before the update, the update. With a gate: trainer_late.cpp.
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 
 #include <chrono>
@@ -14,9 +16,6 @@
 namespace gnmr::train {
 namespace {
 
-constexpr double kLargestNorm = 1e18;
-constexpr double kClipEpsilon = 1e-6;  // as in torch's clip_grad_norm_
-
 using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
@@ -25,7 +24,8 @@ bool is_about_memory(const std::string& message) {
   return message.find("llocate") != std::string::npos || message.find("out of memory") != std::string::npos;
 }
 
-/// How far apart two gradients are at least, by the norms of their parts, relative to the second.
+}  // namespace
+
 double distance_between(std::span<const double> first_squares, std::span<const double> second_squares) {
   double difference = 0;
   double size = 0;
@@ -37,31 +37,30 @@ double distance_between(std::span<const double> first_squares, std::span<const d
   return std::sqrt(difference / size);
 }
 
-}  // namespace
-
-double Trainer::GradientSquares::total() const {
-  double sum = 0;
-  for (const double square : parameters) sum += square;
-  return sum;
+/// A tensor of the host where the model is; the copy waits for nothing.
+at::Tensor Trainer::on_device(const at::Tensor& tensor) const {
+  return device_.is_cpu() ? tensor : tensor.pin_memory().to(device_, /*non_blocking=*/true);
 }
 
-double Trainer::run_micro_batches(std::int64_t step) {
-  double loss = 0;
+/// The loss of the batch; it stays on the device.
+at::Tensor Trainer::run_micro_batches(std::int64_t batch_number) {
+  at::Tensor loss = at::zeros({}, at::TensorOptions(device_).dtype(at::kDouble));
   for (std::int64_t micro_batch = 0; micro_batch < settings_.accumulate; ++micro_batch) {
     units_->begin_micro_batch(micro_batch);
-    Batch batch = data_->training_batch(step, micro_batch);
-    if (laboratory_ != nullptr) laboratory_->change_batch(step, micro_batch, batch);
-    at::Tensor part = model_->loss(batch.tokens.to(device_), batch.targets.to(device_));
+    Batch batch = data_->training_batch(batch_number, micro_batch);
+    if (laboratory_ != nullptr) laboratory_->change_batch(batch_number, micro_batch, batch);
+    at::Tensor part = model_->loss(on_device(batch.tokens), on_device(batch.targets));
     if (settings_.accumulate > 1) part = part / settings_.accumulate;
     part.backward();
-    loss += part.item<double>();
+    loss = loss + part.detach().to(at::kDouble);
   }
   return loss;
 }
 
 /// Gradients become the mean over ranks; what the products measured is summed, largest magnitudes are compared.
-void Trainer::reduce_over_ranks(PassResult& pass) {
+void Trainer::reduce_over_ranks(PassNumbers& numbers) {
   if (collective_.size() == 1) return;
+  PassResult& pass = numbers.rest;
   const double share = 1.0 / collective_.size();
   double own_square = 0;
   for (const at::Tensor& parameter : units_->parameters()) {
@@ -74,7 +73,7 @@ void Trainer::reduce_over_ranks(PassResult& pass) {
   pass.own_norm = std::sqrt(own_square);
   std::vector<double> values = pass.squares.products;
   values.insert(values.end(), pass.error_sums.begin(), pass.error_sums.end());
-  values.push_back(pass.loss);
+  values.push_back(numbers.loss.item<double>());
   at::Tensor sums = at::tensor(values, at::kDouble);
   collective_.sum(sums);
   const double* const summed = sums.const_data_ptr<double>();
@@ -82,46 +81,82 @@ void Trainer::reduce_over_ranks(PassResult& pass) {
   // Each rank's products made gradients of its own share of the loss.
   for (std::size_t unit = 0; unit < units; ++unit) pass.squares.products[unit] = summed[unit] * share * share;
   std::copy_n(summed + units, pass.error_sums.size(), pass.error_sums.begin());
-  pass.loss = summed[values.size() - 1] * share;
+  numbers.loss = at::scalar_tensor(summed[values.size() - 1] * share, at::kDouble);
   at::Tensor amaxes = at::tensor(units_->step_amaxes(), at::kFloat);
   collective_.largest(amaxes);
   units_->set_step_amaxes(std::span(amaxes.const_data_ptr<float>(), static_cast<std::size_t>(amaxes.numel())));
 }
 
+void Trainer::find_gradients(PassResult& pass) const {
+  pass.squares.has_gradient.clear();
+  for (const at::Tensor& parameter : units_->parameters()) {
+    pass.squares.has_gradient.push_back(parameter.grad().defined() ? 1 : 0);
+  }
+}
+
 /// The one pass over the gradients: what all norms and the clip coefficient are made from.
 void Trainer::measure_gradients(PassResult& pass) {
   const auto start = Clock::now();
+  find_gradients(pass);
   std::vector<at::Tensor> gradients;
-  pass.squares.has_gradient.clear();
-  for (const at::Tensor& parameter : units_->parameters()) {
-    gradients.push_back(parameter.grad());
-    pass.squares.has_gradient.push_back(gradients.back().defined() ? 1 : 0);
-  }
+  for (const at::Tensor& parameter : units_->parameters()) gradients.push_back(parameter.grad());
   pass.squares.parameters = gradient_squares_.measure(gradients);
   outcome_.norm_seconds += seconds_since(start);
 }
 
-/// Forward and backward as the units' switches say.
-Trainer::PassResult Trainer::run_pass(std::int64_t step) {
-  PassResult pass;
-  pass.loss = run_micro_batches(step);
+/// What is asked about the units of a pass, and could not be after another one has begun.
+void Trainer::look_at_units(PassResult& pass) {
+  if (settings_.controller == "none") return;
+  pass.forced_high.clear();
+  for (UnitIndex unit = 0; unit < units_->units().size(); ++unit) {
+    pass.forced_high.push_back(units_->units()[unit].forced && units_->is_high(unit) ? 1 : 0);
+  }
+}
+
+/// What was measured in a pass, when it is on the host.
+void Trainer::look_at_measurements(PassResult& pass) {
+  if (settings_.controller == "none") return;
+  const auto start = Clock::now();
+  pass.norms = units_->norms(pass.squares.parameters, pass.squares.has_gradient, pass.squares.products);
+  for (UnitIndex unit = 0; unit < units_->units().size() && is_late() && evidence_; ++unit) {
+    pass.casts.push_back(units_->evidence(unit));
+  }
+  if (uses_errors() && settings_.evidence_from == "casts") pass.cast_errors = units_->cast_errors();
+  outcome_.control_seconds += seconds_since(start);
+}
+
+/// Forward and backward as the units' switches say, and all numbers of it; with a gate on a device they stay there.
+PassNumbers Trainer::take_pass(std::int64_t batch) {
+  PassNumbers numbers;
+  numbers.loss = run_micro_batches(batch);
+  look_at_units(numbers.rest);
+  if (has_device_gate_) {
+    find_gradients(numbers.rest);
+    return numbers;
+  }
+  units_->take_measurements(units_->send_measurements().get());
+  numbers.rest.squares.products = units_->product_squares();
+  if (uses_errors()) numbers.rest.error_sums = units_->error_sums();
+  reduce_over_ranks(numbers);
+  measure_gradients(numbers.rest);
+  look_at_measurements(numbers.rest);
+  return numbers;
+}
+
+/// The numbers of a pass on the host, waiting for them.
+PassResult Trainer::read_pass(PassNumbers numbers) {
+  PassResult pass = read(std::move(numbers));
+  if (!has_device_gate_) return pass;
   pass.squares.products = units_->product_squares();
   if (uses_errors()) pass.error_sums = units_->error_sums();
-  reduce_over_ranks(pass);
-  measure_gradients(pass);
+  look_at_measurements(pass);
   return pass;
 }
 
 /// What an update with these gradients would be.
-Trainer::StepResult Trainer::settle(const PassResult& pass) const {
-  StepResult result{.loss = pass.loss, .grad_norm = std::sqrt(pass.squares.total())};
-  result.applied = std::isfinite(result.grad_norm);
-  if (settings_.clip > 0 && result.applied) {
-    result.clip = std::min(1.0, settings_.clip / (result.grad_norm + kClipEpsilon));
-  }
-  // The optimizer squares gradients in float32: what would be infinite there must not reach it either.
-  result.applied = result.applied && result.grad_norm * result.clip < kLargestNorm;
-  return result;
+Trainer::StepResult Trainer::result_of(const PassResult& pass) const {
+  const Update update = update_of(pass.squares, settings_.clip);
+  return {.loss = pass.loss, .grad_norm = update.grad_norm, .clip = update.clip, .applied = update.applied};
 }
 
 void Trainer::drop_gradients() {
@@ -144,10 +179,10 @@ void Trainer::scale_gradients(std::span<const double> coefficients, PassResult& 
 }
 
 /// Which rank's own gradient changed most from one run of the step to the other.
-std::optional<std::int64_t> Trainer::strangest_rank(const PassResult& alarmed, const PassResult& rerun) {
+std::optional<std::int64_t> Trainer::strangest_rank(double alarmed_norm, double rerun_norm) {
   if (collective_.size() == 1) return {};
   std::vector<double> changes(static_cast<std::size_t>(collective_.size()), 0.0);
-  const double change = std::abs(alarmed.own_norm - rerun.own_norm) / rerun.own_norm;
+  const double change = std::abs(alarmed_norm - rerun_norm) / rerun_norm;
   changes[static_cast<std::size_t>(collective_.rank())] = std::isnan(change) ? HUGE_VAL : change;
   at::Tensor all = at::tensor(changes, at::kDouble);
   collective_.sum(all);
@@ -155,15 +190,13 @@ std::optional<std::int64_t> Trainer::strangest_rank(const PassResult& alarmed, c
 }
 
 /// The step once more in high precision, each low path compared beside it; its gradient makes the update.
-Trainer::StepResult Trainer::run_trial(std::int64_t step, const PassResult& alarmed) {
+Trainer::StepResult Trainer::run_trial(const StepPlan& plan, const PassResult& alarmed) {
   const auto start = Clock::now();
   drop_gradients();
-  units_->begin_step(step, nn::Pass::trial);
-  const PassResult trial = run_pass(step);
-  const StepResult result = settle(trial);
-  const nn::RecoverableUnits::Norms norms =
-      units_->norms(trial.squares.parameters, trial.squares.has_gradient, trial.squares.products);
-  const std::vector<double> errors = measured_errors(step, trial);
+  units_->begin_step(plan.batch, nn::Pass::trial);
+  const PassResult trial = run_pass(plan.batch);
+  const StepResult result = result_of(trial);
+  const std::vector<double> errors = measured_errors(plan.step, trial);
   const double seconds = seconds_since(start);
   const run::RerunContext context{.loss_before = alarmed.loss,
                                   .loss = trial.loss,
@@ -172,9 +205,10 @@ Trainer::StepResult Trainer::run_trial(std::int64_t step, const PassResult& alar
                                   .distance = distance_between(alarmed.squares.parameters, trial.squares.parameters),
                                   .seconds = seconds,
                                   .applied = result.applied,
-                                  .rank = strangest_rank(alarmed, trial)};
-  const Ruling& ruling = supervisor_->conclude({.step = step, .norms = norms.values, .sampled = norms.sampled}, errors,
-                                               context, {.loss = trial.loss, .clip_coefficient = result.clip});
+                                  .rank = strangest_rank(alarmed.own_norm, trial.own_norm)};
+  const Ruling& ruling =
+      supervisor_->conclude({.step = plan.step, .norms = trial.norms.values, .sampled = trial.norms.sampled}, errors,
+                            context, {.loss = trial.loss, .clip_coefficient = result.clip});
   outcome_.admissions += ruling.decision.admitted.size();
   ++outcome_.trials;
   outcome_.rerun_seconds += seconds;
@@ -182,7 +216,7 @@ Trainer::StepResult Trainer::run_trial(std::int64_t step, const PassResult& alar
 }
 
 /// The step once more with those units high that were just admitted.
-Trainer::StepResult Trainer::run_replay(std::int64_t step, const PassResult& alarmed) {
+Trainer::StepResult Trainer::run_replay(const StepPlan& plan, const PassResult& alarmed) {
   const auto start = Clock::now();
   std::vector<UnitIndex> high;
   for (UnitIndex unit = 0; unit < units_->units().size(); ++unit) {
@@ -191,30 +225,30 @@ Trainer::StepResult Trainer::run_replay(std::int64_t step, const PassResult& ala
   }
   drop_gradients();
   units_->request(high);
-  units_->begin_step(step, nn::Pass::replay);
-  const PassResult replay = run_pass(step);
-  const StepResult result = settle(replay);
+  units_->begin_step(plan.batch, nn::Pass::replay);
+  const PassResult replay = run_pass(plan.batch);
+  const StepResult result = result_of(replay);
   const double seconds = seconds_since(start);
-  supervisor_->replayed(step, {.loss_before = alarmed.loss,
-                               .loss = replay.loss,
-                               .norm_before = std::sqrt(alarmed.squares.total()),
-                               .norm = result.grad_norm,
-                               .distance = distance_between(alarmed.squares.parameters, replay.squares.parameters),
-                               .seconds = seconds,
-                               .applied = result.applied});
+  supervisor_->replayed(plan.step, {.loss_before = alarmed.loss,
+                                    .loss = replay.loss,
+                                    .norm_before = std::sqrt(alarmed.squares.total()),
+                                    .norm = result.grad_norm,
+                                    .distance = distance_between(alarmed.squares.parameters, replay.squares.parameters),
+                                    .seconds = seconds,
+                                    .applied = result.applied});
   ++outcome_.replays;
   outcome_.rerun_seconds += seconds;
   return result;
 }
 
 /// Norms and errors go to the supervisor, which says what is done before the update and who recovers next.
-Trainer::StepResult Trainer::judge(std::int64_t step, PassResult& pass) {
+Trainer::StepResult Trainer::judge(const StepPlan& plan, PassResult& pass) {
   const auto start = Clock::now();
-  const nn::RecoverableUnits::Norms norms =
-      units_->norms(pass.squares.parameters, pass.squares.has_gradient, pass.squares.products);
-  if (norms_) norms_->write(step, norms.values, norms.sampled);
-  const std::vector<double> errors = measured_errors(step, pass);
-  const Hearing hearing = supervisor_->hear({.step = step, .norms = norms.values, .sampled = norms.sampled}, errors);
+  const nn::RecoverableUnits::Norms& norms = pass.norms;
+  if (norms_) norms_->write(plan.step, norms.values, norms.sampled);
+  const std::vector<double> errors = measured_errors(plan.step, pass);
+  const Hearing hearing =
+      supervisor_->hear({.step = plan.step, .norms = norms.values, .sampled = norms.sampled}, errors);
   outcome_.alarms += hearing.alarmed ? 1 : 0;
   outcome_.dismissed += hearing.dismissed ? 1 : 0;
   outcome_.risks += supervisor_->alarm().risks.size();
@@ -222,42 +256,53 @@ Trainer::StepResult Trainer::judge(std::int64_t step, PassResult& pass) {
   outcome_.recovered_steps += static_cast<std::uint64_t>(supervisor_->recovered_count());
   outcome_.control_seconds += seconds_since(start);
   if (hearing.action == Action::trial) {
-    if (const std::optional<StepResult> tried = try_trial(step, pass)) return *tried;
+    if (const std::optional<StepResult> tried = try_trial(plan, pass)) return *tried;
   }
   const auto decision_start = Clock::now();
-  StepResult result = settle(pass);
+  StepResult result = result_of(pass);
   const Ruling& ruling = supervisor_->decide({.loss = result.loss, .clip_coefficient = result.clip});
   outcome_.admissions += ruling.decision.admitted.size();
   if (!ruling.clip.empty()) {
     scale_gradients(units_->parameter_coefficients(ruling.clip), pass);
-    result = settle(pass);
+    result = result_of(pass);
   }
   outcome_.control_seconds += seconds_since(decision_start);
-  if (ruling.action == Action::replay) return run_replay(step, pass);
+  if (ruling.action == Action::replay) return run_replay(plan, pass);
   if (ruling.action == Action::hold) result.applied = false;
   return result;
 }
 
-/// A trial; none where there was no memory for it, and then the step has been run as before.
-std::optional<Trainer::StepResult> Trainer::try_trial(std::int64_t step, PassResult& pass) {
-  // One rank that gave up would leave the others waiting.
-  if (collective_.size() > 1) return run_trial(step, pass);
-  std::string failure;
+/// What went wrong for want of memory; empty: nothing. Any other failure goes on.
+std::string Trainer::memory_failure(const std::function<void()>& attempt) {
   try {
-    return run_trial(step, pass);
+    attempt();
   } catch (const c10::Error& error) {
-    failure = error.what_without_backtrace();
     // The CPU's allocator has no kind of error of its own.
-    if (!is_about_memory(failure)) throw;
+    if (!is_about_memory(error.what_without_backtrace())) throw;
+    return error.what_without_backtrace();
   } catch (const std::bad_alloc&) {
-    failure = "no memory";
+    return "no memory";
   }
+  return {};
+}
+
+void Trainer::tell_failed_trial(std::int64_t step, const std::string& failure) {
   const std::string text = "step " + std::to_string(step) + ": a trial failed (" + failure + ")";
   supervisor_->note(text);
   observer_.noted(text);
+}
+
+/// A trial; none where there was no memory for it, and then the step has been run as before.
+std::optional<Trainer::StepResult> Trainer::try_trial(const StepPlan& plan, PassResult& pass) {
+  // One rank that gave up would leave the others waiting.
+  if (collective_.size() > 1) return run_trial(plan, pass);
+  StepResult result;
+  const std::string failure = memory_failure([&] { result = run_trial(plan, pass); });
+  if (failure.empty()) return result;
+  tell_failed_trial(plan.step, failure);
   drop_gradients();
-  units_->begin_step(step);
-  pass = run_pass(step);
+  units_->begin_step(plan.batch);
+  pass = run_pass(plan.batch);
   return {};
 }
 
@@ -269,7 +314,7 @@ Trainer::StepResult Trainer::follow_rule(std::int64_t step, PassResult& pass) {
       {.step = step, .loss = pass.loss, .squares = pass.squares.parameters, .gradients = gradients});
   scale_gradients(action.coefficients, pass);
   if (action.gradients_changed) measure_gradients(pass);
-  StepResult result = settle(pass);
+  StepResult result = result_of(pass);
   if (action.replaces_clipping) result.clip = 1;
   result.applied = result.applied && !action.skip;
   return result;
@@ -277,23 +322,25 @@ Trainer::StepResult Trainer::follow_rule(std::int64_t step, PassResult& pass) {
 
 Trainer::StepResult Trainer::train_step(std::int64_t step) {
   const auto start = Clock::now();
+  const StepPlan plan = supervisor_->begin(step);
   const std::span<const UnitIndex> high = supervisor_->high(step);
   recovered_by_step_.emplace_back(high.begin(), high.end());
   units_->request(high);
-  units_->begin_step(step);
+  units_->begin_step(plan.batch);
   outcome_.control_seconds += seconds_since(start);
-  const double aside_seconds = measure_harm(step);
-  PassResult pass = run_pass(step);
-  StepResult result = settings_.controller != "none" ? judge(step, pass) : settle(pass);
+  const double aside_seconds = measure_harm(plan.batch);
+  PassResult pass = run_pass(plan.batch);
+  StepResult result = settings_.controller != "none" ? judge(plan, pass) : result_of(pass);
   if (laboratory_ != nullptr && laboratory_->gradient_rule() != nullptr) result = follow_rule(step, pass);
   units_->end_step();
-  write_evidence(step);
+  write_evidence(step, [this](UnitIndex unit) { return units_->evidence(unit); });
   if (result.applied) {
     optimizer_->step(learning_rate(schedule_, step), result.clip);
   } else {
     ++outcome_.skipped_updates;
   }
   drop_gradients();
+  result.batch = plan.batch;
   result.seconds = seconds_since(start) - aside_seconds;
   outcome_.step_seconds += result.seconds;
   return result;

@@ -52,7 +52,7 @@ class Judge {
   double m(std::size_t unit, std::size_t place) const { return places_.at(unit).at(place).m; }
   std::int64_t reruns() const;
 
- private:
+ protected:  // for naive_judge_gated.h
   // "State of a place of a unit"
   struct Place {
     std::int64_t k = 0;

@@ -26,7 +26,11 @@ class Recorder : public run::TrainObserver {
   }
   void evaluated(const run::EvalLine& line) override { evals.push_back(line); }
   void noted(const std::string& text) override { notes.push_back(text); }
-  bool stop_wanted() override { return stop_after > 0 && lines.back().step >= stop_after; }
+  bool stop_wanted() override {
+    // With lag 1 the line of a step comes after it.
+    ++steps_done;
+    return stop_after > 0 && start.first_step + steps_done - 1 >= stop_after;
+  }
   std::optional<io::JournalModeKind> mode_wanted() override {
     return wanted_mode ? wanted_mode(static_cast<std::int64_t>(lines.size()) + 1) : std::nullopt;
   }
@@ -36,6 +40,7 @@ class Recorder : public run::TrainObserver {
   std::vector<run::EvalLine> evals;
   std::vector<std::string> notes;
   std::int64_t stop_after = 0;
+  std::int64_t steps_done = 0;
   std::function<void(const run::TrainLine&)> after_step;
   std::function<std::optional<io::JournalModeKind>(std::int64_t next_step)> wanted_mode;
 };
@@ -120,6 +125,7 @@ inline std::unique_ptr<Laboratory> injected_faults(const run::TrainSettings& set
 inline FinishedRun finish(const run::TrainSettings& settings, Recorder recorder = {},
                           const MakeLaboratory& laboratory = injected_faults) {
   FinishedRun done{.recorder = std::move(recorder), .outcome = {}, .high = {}, .weights = {}};
+  done.recorder.steps_done = 0;
   nn::Collective alone;
   Trainer trainer(settings, done.recorder, alone, laboratory);
   done.outcome = trainer.run();

@@ -5,123 +5,25 @@
 
 #include <algorithm>
 #include <cmath>
-#include <new>
 #include <set>
 
 #include "gnmr/core/error.h"
-#include "torch/cutting_hook.h"
 #include "train/small_run.h"
+#include "train/trouble.h"
 
 namespace gnmr::train {
 namespace {
 
-using nn::testing::CuttingHook;
 using nn::testing::Site;
 using testing::finish;
 using testing::FinishedRun;
 using testing::Recorder;
 using testing::same_weights;
 using testing::SmallRuns;
-
-/// A hook that does what another does in some steps only.
-class StepHook : public nn::LowPathHook {
- public:
-  StepHook(CuttingHook& hook, std::set<std::int64_t> steps, bool makes_nan)
-      : hook_(hook), steps_(std::move(steps)), makes_nan_(makes_nan) {}
-  at::Tensor before_cast(const nn::LowPathCall& call, recipes::Operand operand, const at::Tensor& matrix) override {
-    return steps_.contains(call.step) ? hook_.before_cast(call, operand, matrix) : matrix;
-  }
-  at::Tensor in_cast(const nn::LowPathCall& call, recipes::Operand operand, const at::Tensor& matrix) override {
-    return steps_.contains(call.step) ? hook_.in_cast(call, operand, matrix) : matrix;
-  }
-  at::Tensor after_cast(const nn::LowPathCall& call, recipes::Operand operand, const at::Tensor& cast) override {
-    return steps_.contains(call.step) ? hook_.after_cast(call, operand, cast) : cast;
-  }
-  at::Tensor after_product(const nn::LowPathCall& call, const at::Tensor& result) override {
-    if (!steps_.contains(call.step)) return result;
-    if (fails_again && call.rerun) throw std::bad_alloc();
-    const at::Tensor changed = hook_.after_product(call, result);
-    return makes_nan_ && !changed.is_same(result) ? result * std::nan("") : changed;
-  }
-
-  bool fails_again = false;  // a rerun has no memory
-
- private:
-  CuttingHook& hook_;
-  std::set<std::int64_t> steps_;
-  bool makes_nan_;
-};
-
-/// What one test does to a run.
-struct Trouble {
-  std::set<std::int64_t> steps = {};  // in which the low path of layer 4 (layers.0.gate) is wrong
-  Site site = Site::in_cast;
-  bool transient = false;
-  bool makes_nan = false;                   // at the site after_product
-  std::set<std::int64_t> bad_batches = {};  // steps
-  bool fails_again = false;                 // there is no memory for a rerun
-};
-
-class TestLaboratory : public Laboratory {
- public:
-  explicit TestLaboratory(const Trouble& trouble)
-      : trouble_(trouble), cutting_(trouble.site, 4), hook_(cutting_, trouble.steps, trouble.makes_nan) {
-    cutting_.only_first_runs = trouble.transient;
-    hook_.fails_again = trouble.fails_again;
-  }
-  nn::LowPathHook* hook() override { return &hook_; }
-  void change_batch(std::int64_t step, std::int64_t, Batch& batch) override {
-    // One token again and again, and another one to be guessed: a loss and gradients that are large.
-    if (!trouble_.bad_batches.contains(step)) return;
-    batch.tokens = at::full_like(batch.tokens, 7);
-    batch.targets = at::full_like(batch.targets, 200);
-  }
-  std::vector<std::uint32_t> faulty_layers(std::int64_t step) const override {
-    return trouble_.steps.contains(step) ? std::vector<std::uint32_t>{4} : std::vector<std::uint32_t>{};
-  }
-  std::vector<std::uint32_t> oracle(std::int64_t step, std::int64_t, std::uint32_t) const override {
-    return faulty_layers(step);
-  }
-  std::uint64_t fault_count() const override { return trouble_.steps.size(); }
-  std::string truth_text() const override { return "step,a\n1,0\n"; }
-  std::string fault_list_text() const override { return ""; }
-  std::string save() const override { return ""; }
-  void restore(const std::string&) override {}
-  GradientRule* gradient_rule() override { return nullptr; }
-
- private:
-  Trouble trouble_;
-  CuttingHook cutting_;
-  StepHook hook_;
-};
-
-MakeLaboratory with(const Trouble& trouble) {
-  return [trouble](const run::TrainSettings&, const std::vector<std::string>& names) {
-    EXPECT_EQ(names.at(4), "layers.0.gate");
-    return std::make_unique<TestLaboratory>(trouble);
-  };
-}
-
-run::TrainSettings trial_settings(const SmallRuns& runs, const std::string& name) {
-  run::TrainSettings settings = runs.settings(name);
-  settings.recipe = "fp8-tensorwise";
-  settings.patrol = 1;
-  settings.options.max_o = 2;
-  settings.options.lock_steps = 3;
-  settings.options.warmup_samples = 5;
-  // A model as small as this one has errors that vary, and norms that jump.
-  settings.options.error_floor = 0.25;
-  settings.options.error_ceiling = 12;
-  return settings;
-}
-
-std::vector<io::JournalTrial> trials_of(const run::TrainSettings& settings) {
-  std::vector<io::JournalTrial> trials;
-  for (const io::JournalStepEntry& entry : io::read_journal(settings.out + "/journal.jsonl").steps) {
-    trials.insert(trials.end(), entry.trials.begin(), entry.trials.end());
-  }
-  return trials;
-}
+using testing::trial_settings;
+using testing::trials_of;
+using testing::Trouble;
+using testing::with;
 
 /// The weights after a step.
 std::vector<at::Tensor> weights_after(const run::TrainSettings& settings, std::int64_t step, const Trouble& trouble) {

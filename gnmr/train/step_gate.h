@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// The gate between gradients and weights in a run with lag 1: it judges a pass by its norms, beside the step, and makes
+// the update or keeps it back. "With a gate" in docs/algorithm.md; gnmr/core/judge_gated.h plans what it may do.
+//
+// Goals: one interface for the host's gate and for one that stands on a device, where nothing waits; the same norms and
+// flags close both. Non-goals: decisions, errors of low paths, what becomes of a held batch.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "gnmr/core/judge_gated.h"
+#include "gnmr/torch/units.h"
+#include "gnmr/train/optimizer.h"
+#include "gnmr/train/pass_numbers.h"
+
+namespace gnmr::train {
+
+/// What a gate is told of a step.
+struct GateStep {
+  HoldRule hold = HoldRule::never;
+  std::span<const std::uint8_t> flags;  // one a unit (run::Supervisor::gate_flags), as they were when it was planned
+  double learning_rate = 0;
+};
+
+/// A gate belongs to one run and one thread; `pass` is called once a step, in their order.
+class StepGate {
+ public:
+  virtual ~StepGate() = default;
+
+  /// Takes over what a controller remembers of the units' norms: where a run begins or goes on. All steps so far must
+  /// have been decided.
+  virtual void load(const ControllerState& state) = 0;
+
+  /// Looks at the norms in `numbers` and remembers them, or forgets them where it holds the step for a trial. The
+  /// gradients of the pass are those of the parameters now: unless the step is held, or they are not finite, the
+  /// optimizer makes its update with them. `held` and `update` of the numbers say what was done, when they are read.
+  virtual void pass(PassNumbers& numbers, const GateStep& step) = 0;
+};
+
+/// What the host's gate works on; all of it outlives the gate.
+struct HostGateParts {
+  AdamW& optimizer;
+  Options options;
+  Selector selector;        // in force
+  double largest_norm = 0;  // gradients are clipped at; 0: not
+  std::uint32_t units = 0;
+};
+
+/// The gate on the host, by the reference of the device's kernels.
+std::unique_ptr<StepGate> make_host_gate(const HostGateParts& parts);
+
+/// What a gate on a device works on; all of it outlives the gate.
+struct DeviceGateParts {
+  AdamW& optimizer;             // which `has_kernels`
+  nn::RecoverableUnits& units;  // of parameters on one CUDA device
+  Options options;
+  Selector selector;        // in force
+  double largest_norm = 0;  // gradients are clipped at; 0: not
+};
+
+/// The gate on a CUDA device, where nothing waits: `pass` needs of the numbers no more than the loss and who has a
+/// gradient, and leaves the rest on its way.
+std::unique_ptr<StepGate> make_device_gate(const DeviceGateParts& parts);
+
+}  // namespace gnmr::train

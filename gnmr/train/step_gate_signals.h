@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// What both gates make of the controller's options and state for the kernels' signals.
+#pragma once
+
+#include "gnmr/core/judge_gated.h"
+#include "gnmr/kernels/signals.h"
+
+namespace gnmr::train {
+
+/// A plan's rule in the kernels' words.
+kernels::Hold kernel_hold(HoldRule rule);
+
+/// The rules of a gate's alarm.
+kernels::SignalSettings signal_settings(const Options& options, Selector selector);
+
+/// What a controller remembers of its units.
+kernels::SignalMemory signal_memory(const ControllerState& state, const kernels::SignalSettings& settings);
+
+}  // namespace gnmr::train

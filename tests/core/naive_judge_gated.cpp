@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+// The naive second implementation of "With a gate: lag 1": see naive_judge_gated.h. Quoted comments are sentences of
+// docs/algorithm.md.
+#include "naive_judge_gated.h"
+
+#include <cmath>
+#include <stdexcept>
+
+namespace gnmr::naive {
+namespace {
+
+void require(bool holds, const std::string& what) {
+  if (!holds) {
+    throw std::invalid_argument(what);
+  }
+}
+
+}  // namespace
+
+GatedJudge::GatedJudge(std::vector<Unit> units, Options options, std::vector<double> expected, bool can_rerun)
+    : Judge(units, options, std::move(expected), can_rerun), beside_(units, options) {
+  // "The guard clip, and skip and replay with the selectors evidence and evidence-alarm, are errors with a gate."
+  require(options.guard != "clip", "clip");
+  const bool by_errors = options.selector == "evidence" || options.selector == "evidence-alarm";
+  require(!by_errors || options.guard == "none", "guard by errors");
+}
+
+// "max_trials is above the sum of the decisions among the last 99 that were reruns, the batches that wait, and 1 for
+// each other step that is planned, not decided, and by its plan either a rerun or one whose gate may close for a trial
+// or a replay."
+bool GatedJudge::rerun_may_be(const Plan* but_for) const {
+  std::int64_t sum = reruns() + static_cast<std::int64_t>(waiting_.size());
+  for (const Plan& plan : undecided_) {
+    if (&plan != but_for && plan.counts) {
+      sum = sum + 1;
+    }
+  }
+  return options_.max_trials > sum;
+}
+
+const Plan& GatedJudge::plan(std::int64_t step) {
+  Plan plan;
+  plan.step = step;
+  // "1. It takes the batch that has waited longest, as what it was held for; where none waits, the next fresh one."
+  if (waiting_.empty()) {
+    plan.batch = next_batch_;
+    next_batch_ = next_batch_ + 1;
+  } else {
+    plan.batch = waiting_.front().batch;
+    plan.pass = waiting_.front().pass;
+    waiting_.pop_front();
+  }
+  // "If the hearing of t-2 called a trial, it is one"
+  if (called_) {
+    plan.pass = "trial";
+  }
+  called_ = false;
+  // "2. A plain step's gate may close ..."
+  if (plan.pass == "plain") {
+    const bool may_be = rerun_may_be(nullptr);
+    const std::string& guard = options_.guard;
+    if (selector_ == "trial" && may_be) {
+      plan.gate = "trial";
+    } else if (guard == "skip" && (selector_ == "norms" || selector_ == "trial")) {
+      plan.gate = "guard";
+    } else if (guard == "replay" && selector_ == "norms" && may_be) {
+      plan.gate = "guard";
+    }
+  }
+  plan.counts = plan.pass != "plain" || plan.gate == "trial" || (plan.gate == "guard" && options_.guard == "replay");
+  // "3. ... which units are free, and for which a norm of 0 counts as no sample."
+  for (std::size_t unit = 0; unit < controller_.size(); ++unit) {
+    plan.high.push_back(controller_.in_recovery(unit));
+    plan.free.push_back(is_free(unit));
+    plan.zero_is_no_sample.push_back(controller_.zeros_ignored(unit));
+  }
+  undecided_.push_back(plan);
+  return undecided_.back();
+}
+
+// "4. When the step begins the caller may forbid: then it is plain, and its gate does not close."
+const Plan& GatedJudge::begin(bool forbidden) {
+  Plan& plan = undecided_.back();
+  plan.forbidden = forbidden;
+  if (forbidden) {
+    plan.pass = "plain";
+    plan.gate = "none";
+  }
+  return plan;
+}
+
+void GatedJudge::trial_fails() {
+  undecided_.back().pass = "plain";
+  undecided_.back().failed = true;
+}
+
+bool GatedJudge::closes(const Norms& norms) {
+  const Plan& plan = undecided_.back();
+  // "with the histories that the observations through t-1 have left, as far as they were not withdrawn"
+  Controller after = beside_;
+  const Decision observed = after.observe(norms);
+  bool free_risk = false;
+  bool non_finite_risk = false;
+  std::int64_t sampled = 0;
+  std::int64_t finite = 0;
+  std::int64_t finite_risks = 0;
+  for (std::size_t unit = 0; unit < norms.size(); ++unit) {
+    const Signals& signals = observed.signals[unit];
+    const bool no_sample = !norms[unit] || !signals.sampled || (*norms[unit] == 0 && plan.zero_is_no_sample[unit]);
+    if (no_sample) {
+      continue;
+    }
+    const bool is_finite = std::isfinite(*norms[unit]);
+    sampled = sampled + 1;
+    finite = finite + (is_finite ? 1 : 0);
+    finite_risks = finite_risks + (is_finite && signals.at_risk ? 1 : 0);
+    free_risk = free_risk || (signals.at_risk && plan.free[unit]);
+    non_finite_risk = non_finite_risk || !is_finite;
+  }
+  // "Common, where common_share < 1: at least 10 sampled units have a finite norm and more than common_share of these
+  // are at risk; or at least 10 units are sampled and none has a finite norm."
+  const bool many =
+      finite >= 10 && static_cast<double>(finite_risks) > options_.common_share * static_cast<double>(finite);
+  const bool common = options_.common_share < 1 && (many || (sampled >= 10 && finite == 0));
+  const bool for_trial = plan.gate == "trial" && (free_risk || non_finite_risk);
+  const bool for_guard = plan.gate == "guard" && free_risk && !common;
+  if (!for_trial) {
+    beside_ = after;
+  }
+  return for_trial || for_guard;
+}
+
+Ruling GatedJudge::decide_without_candidates(Heard heard) {
+  heard.decider = "nobody";
+  heard.asking.clear();
+  heard.action_without_trial = "proceed";
+  heard_ = heard;
+  return decide();
+}
+
+Settled GatedJudge::settle(const Norms& norms, const Errors& errors, bool held) {
+  const Plan plan = undecided_.front();
+  Settled settled;
+  if (plan.pass == "trial") {
+    // "decided as in Trial and verdict from its own norms and errors, there being no other observation"
+    heard_ = Heard{norms, controller_, {}, {}, {}, "", {}, "proceed", {}};
+    heard_->hearing.action = "trial";
+    settled.ruling = conclude(norms, errors);
+  } else if (held && plan.gate == "trial") {
+    // "the observation is withdrawn, and nothing is learned from errors. It is decided as a step in which no unit has a
+    // sample: no risk, not common, no candidates"
+    settled.hearing.told = hear(norms, errors, /*may_rerun=*/false).told;
+    settled.hearing.alarmed = true;
+    settled.hearing.action = "trial";
+    heard_.reset();
+    const Norms none(norms.size());
+    hear(none, {}, /*may_rerun=*/false);
+    settled.ruling = decide_without_candidates(*heard_);
+    waiting_.push_back({plan.batch, "trial"});
+  } else {
+    // "heard and decided as in Hearing where no rerun may be"
+    settled.hearing = hear(norms, errors, /*may_rerun=*/false);
+    settled.hearing.action = "proceed";
+    const Plan& itself = undecided_.front();
+    const std::vector<Candidate> s = free_ones(settled.hearing.told, heard_->judged);
+    bool no_candidates = false;
+    if (held) {
+      settled.hearing.alarmed = true;
+      settled.hearing.dismissed = false;
+      settled.hearing.spent = false;
+      settled.hearing.action = options_.guard == "replay" ? "replay" : "hold";
+    } else if (selector_ == "trial" && plan.pass == "plain") {
+      // "Where S is not empty, the caller does not forbid step t and a rerun may be, a trial is called, and there are
+      // no candidates." "A trial that fails ... calls nothing"
+      settled.called = !s.empty() && !plan.forbidden && !plan.failed && rerun_may_be(&itself);
+      // "Where S is empty and the gate might have closed for a trial there are none either, and the step is neither
+      // alarmed nor dismissed"
+      no_candidates = settled.called || (s.empty() && plan.gate == "trial");
+      if (no_candidates) {
+        settled.hearing.spent = false;
+        settled.hearing.dismissed = false;
+        settled.hearing.alarmed = settled.called;
+      }
+    } else if (selector_ == "norms" && plan.gate != "none") {
+      // "With the selector norms a step whose gate might have closed is not spent."
+      settled.hearing.spent = false;
+    }
+    settled.ruling = no_candidates ? decide_without_candidates(*heard_) : decide();
+    if (held && options_.guard == "replay") {
+      waiting_.push_back({plan.batch, "replay"});
+    }
+  }
+  // "A rerun counts as one at its own step."
+  last_decisions_.back() = plan.pass != "plain" || plan.failed;
+  settled.ruling.action = settled.hearing.action;
+  called_ = settled.called;
+  undecided_.pop_front();
+  return settled;
+}
+
+}  // namespace gnmr::naive
