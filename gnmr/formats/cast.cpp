@@ -69,11 +69,6 @@ Statistics& Statistics::operator+=(const Statistics& other) {
   return *this;
 }
 
-Statistics Statistics::operator-(const Statistics& earlier) const {
-  return {elements - earlier.elements, non_finite - earlier.non_finite,       overflowed - earlier.overflowed,
-          flushed - earlier.flushed,   squared_error - earlier.squared_error, squared_values - earlier.squared_values};
-}
-
 void encode(const Cast& cast, std::span<const float> values, std::span<std::uint8_t> codes, Statistics* statistics) {
   require_bytes("encode", cast.format);
   require_same_size("encode", values.size(), codes.size());

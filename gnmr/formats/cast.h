@@ -47,9 +47,6 @@ struct Statistics {
 
   /// What two casts did together.
   Statistics& operator+=(const Statistics& other);
-
-  /// What was added since `earlier`.
-  Statistics operator-(const Statistics& earlier) const;
 };
 
 /// Writes the code of each value; not for bfloat16. `statistics` cost time and are left out where null.

@@ -184,7 +184,7 @@ __global__ void __launch_bounds__(kThreads)
   const bool finite = isfinite(norm);
   outputs.gate->total_norm = norm;
   outputs.gate->coefficient = finite ? static_cast<float>(fmin(max_norm / (norm + 1e-6), 1.0)) : 0.0f;
-  outputs.gate->apply = finite ? 1 : 0;
+  outputs.gate->apply = finite && norm * outputs.gate->coefficient < kLargestNorm ? 1 : 0;
 }
 
 // With more chunks a unit than this a whole block sums them: one warp would take longer than a microsecond a thousand.

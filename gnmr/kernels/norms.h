@@ -28,8 +28,11 @@ namespace gnmr::kernels {
 struct Gate {
   double total_norm;    // of all units together, before clipping
   float coefficient;    // max_norm / (total_norm + 1e-6), at most 1; 0 where the norm is not finite
-  std::uint32_t apply;  // 0: no update; every norm must be finite, and later kernels may take it away
+  std::uint32_t apply;  // 0: no update; the clipped norm must be below kLargestNorm, and later kernels may take it away
 };
+
+/// Optimizers square gradients in float32: what would be infinite there must not reach them either.
+inline constexpr double kLargestNorm = 1e18;
 
 /// What `clip` writes; null: not wanted. The gate always is.
 struct ClipOutputs {

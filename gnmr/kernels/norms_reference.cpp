@@ -22,7 +22,8 @@ Gate reference_gate(std::span<const double> sums, double max_norm) {
   for (const double sum : sums) total += sum;
   const double norm = std::sqrt(total);
   if (!std::isfinite(norm)) return {.total_norm = norm, .coefficient = 0, .apply = 0};
-  return {.total_norm = norm, .coefficient = static_cast<float>(std::min(max_norm / (norm + 1e-6), 1.0)), .apply = 1};
+  const auto coefficient = static_cast<float>(std::min(max_norm / (norm + 1e-6), 1.0));
+  return {.total_norm = norm, .coefficient = coefficient, .apply = norm * coefficient < kLargestNorm ? 1u : 0u};
 }
 
 }  // namespace gnmr::kernels

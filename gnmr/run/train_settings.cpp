@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <array>
-#include <iterator>
 #include <filesystem>
+#include <iterator>
 
 #include "gnmr/core/error.h"
 #include "gnmr/io/json_text.h"

@@ -2,8 +2,8 @@
 // Matrices in real FP8 on a CUDA device: codes with their scales, and products of them.
 //
 // Goals: the codes and scales of gnmr/formats, byte for byte (gnmr/kernels/casts.h), both directions out of one read;
-// products by at::_scaled_mm where the device has them. Nothing waits for the device. Non-goals: other formats and
-// devices (operand_cast.h), what is remembered (linear_paths.h).
+// products by at::_scaled_mm or our own kernel where the device has them. Nothing waits for the device. Non-goals:
+// other formats and devices (operand_cast.h), what is remembered (linear_paths.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -55,6 +55,16 @@ struct Casting {
   }
 };
 
+/// The scale that delayed scaling remembers; on a device one that is not cast in real codes is awaited.
+std::optional<float> delayed_scale(LinearPaths& paths, const OperandUse& use, const at::Tensor& source) {
+  if (has_device_numbers(source)) {
+    const at::Tensor scale = numbers_of(paths, source.device()).delayed_scale(use.product, use.place);
+    return scale.defined() ? std::optional(scale.item<float>()) : std::nullopt;
+  }
+  const formats::DelayedState& state = paths.delayed[index_of(use.product)][use.place];
+  return state.observations > 0 ? std::optional(state.scale) : std::nullopt;
+}
+
 /// The cast as numbers.
 at::Tensor cast_to_numbers(const Casting& casting) {
   const OperandUse& use = casting.use;
@@ -65,10 +75,9 @@ at::Tensor cast_to_numbers(const Casting& casting) {
                    .transform_seed = seed_of(paths, use.product, 2)};
   const at::Tensor source = casting.source.to(at::kFloat);
   if (is_delayed(casting.rule)) {
-    const formats::DelayedState& state = paths.delayed[index_of(use.product)][use.place];
+    const std::optional<float> scale = delayed_scale(paths, use, source);
     // Before anything is remembered the scale is that of the tensor itself.
-    cast.delayed_scale =
-        state.observations > 0 ? state.scale : formats::float32_scale(casting.rule.format, finite_amax(source));
+    cast.delayed_scale = scale ? *scale : formats::float32_scale(casting.rule.format, finite_amax(source));
   }
   if (!casting.measures()) return cast_operand(source, cast);
   formats::Statistics seen;

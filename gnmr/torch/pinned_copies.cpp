@@ -3,6 +3,7 @@
 
 #include <ATen/ops/empty.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <utility>
@@ -34,7 +35,11 @@ PinnedCopies::PinnedCopies(const std::vector<at::Tensor>& tensors, std::shared_p
 
 PinnedCopies::~PinnedCopies() {
   if (pool_ == nullptr) return;
-  wait();  // a copy that is still to be made must not meet the next one
+  try {
+    wait();  // a copy that is still to be made must not meet the next one
+  } catch (const c10::Error&) {
+    return;  // the device has failed: whoever reads from it is told
+  }
   for (PinnedPool::Slot& slot : slots_) pool_->give_back(std::move(slot));
 }
 

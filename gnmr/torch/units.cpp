@@ -240,15 +240,20 @@ std::size_t RecoverableUnits::high_count() const {
   return static_cast<std::size_t>(std::count(in_force_.begin(), in_force_.end(), std::uint8_t{1}));
 }
 
+/// Whether a product's gradient is a part of the norm of a unit that goes by products.
+bool RecoverableUnits::measures_norm(const Part& part, std::size_t product) {
+  const bool whole_layer = part.products == kAllProducts || part.saved;
+  // A layer with nothing trainable is judged by its output's gradient alone.
+  return whole_layer ? product == 0 : part.products[product];
+}
+
 template <class Visit>
 void RecoverableUnits::for_measured_products(std::size_t unit, Visit visit) const {
   if (!sources_[unit].by_products) return;
   for (const Part& part : sources_[unit].parts) {
     const LinearPaths& paths = layers_[part.layer].module->paths();
-    const bool whole_layer = part.products == kAllProducts || part.saved;
     for (std::size_t product = 0; product < kProductCount; ++product) {
-      // A layer with nothing trainable is judged by its output's gradient alone.
-      if (whole_layer ? product == 0 : part.products[product]) visit(paths.measured[product]);
+      if (measures_norm(part, product)) visit(paths.measured[product]);
     }
   }
 }
@@ -305,12 +310,9 @@ kernels::UnitLists RecoverableUnits::norm_lists(std::span<const std::uint8_t> ha
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
     for (const Part& part : sources_[unit].parts) {
       if (sources_[unit].by_products) {
-        const bool whole_layer = part.products == kAllProducts || part.saved;
         for (std::size_t product = 0; product < kProductCount; ++product) {
-          if (!(whole_layer ? product == 0 : part.products[product])) continue;
-          if (layers_[part.layer].module->paths().measured[product].sampled) {
-            add(parameters_.size() + part.layer * kProductCount + product);
-          }
+          const bool sampled = layers_[part.layer].module->paths().measured[product].sampled;
+          if (sampled && measures_norm(part, product)) add(parameters_.size() + part.layer * kProductCount + product);
         }
         continue;
       }
@@ -321,7 +323,7 @@ kernels::UnitLists RecoverableUnits::norm_lists(std::span<const std::uint8_t> ha
     // As `norms` has it: they count, but are no sample by themselves.
     const bool sampled = lists.first.back() != lists.indices.size();
     for (const std::size_t parameter : sources_[unit].other_parameters) {
-      if (sampled && has_gradient[parameter] != 0) add(parameter);
+      if (sampled && !sources_[unit].by_products && has_gradient[parameter] != 0) add(parameter);
     }
     lists.first.push_back(static_cast<std::uint32_t>(lists.indices.size()));
   }

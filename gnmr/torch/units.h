@@ -100,11 +100,17 @@ class RecoverableUnits {
   /// What the patrol does, in words: `all 28 layers each step, 1.9% of a step's multiply-adds`.
   std::string patrol_text() const;
 
-  /// What was measured in this step, on its way from the device; null where it is on the host.
-  std::unique_ptr<NumbersOnTheWay> send_measurements() const;
+  /// What was measured in a step, some of it on its way from the device.
+  struct Measurements {
+    NumbersOnTheWay numbers;
+    std::vector<std::array<ProductMeasurement, kProductCount>> on_host;  // of each layer
+  };
 
-  /// What was measured and is asked for below is this from now on, waiting for it; nothing where it is on the host.
-  void take_measurements(NumbersOnTheWay* numbers);
+  /// What was measured in this step; null where all of it is on the host.
+  std::unique_ptr<Measurements> send_measurements() const;
+
+  /// What was measured and is asked for below is this from now on, waiting for it; nothing where it is null.
+  void take_measurements(Measurements* measurements);
 
   /// Which sums of squares make the units' norms, for those who have them on a device: those of the parameters, then
   /// the squares of products.
@@ -212,6 +218,7 @@ class RecoverableUnits {
   void for_measured_products(std::size_t unit, Visit visit) const;
   bool measured_products(std::size_t unit) const;
   bool is_patrolled(std::size_t layer) const;
+  static bool measures_norm(const Part& part, std::size_t product);
   void use_device();
 
   std::shared_ptr<const Recipe> recipe_;

@@ -67,25 +67,29 @@ std::string RecoverableUnits::patrol_text() const {
          cost;
 }
 
-std::unique_ptr<NumbersOnTheWay> RecoverableUnits::send_measurements() const {
+std::unique_ptr<RecoverableUnits::Measurements> RecoverableUnits::send_measurements() const {
   if (numbers_ == nullptr) return nullptr;
-  return std::make_unique<NumbersOnTheWay>(numbers_->send());
+  auto measurements = std::make_unique<Measurements>(Measurements{numbers_->send(), {}});
+  for (const Layer& layer : layers_) measurements->on_host.push_back(layer.module->paths().measured);
+  return measurements;
 }
 
-void RecoverableUnits::take_measurements(NumbersOnTheWay* on_the_way) {
-  if (on_the_way == nullptr) return;
-  const HostNumbers numbers = on_the_way->wait();
+void RecoverableUnits::take_measurements(Measurements* measurements) {
+  if (measurements == nullptr) return;
+  const HostNumbers numbers = measurements->numbers.wait();
   const auto sums_of = [](const kernels::ErrorTotals& totals) {
     return ErrorSums{totals.difference, totals.reference, totals.measured > 0};
   };
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
     LinearPaths& paths = layers_[layer].module->paths();
+    // Another step may have begun since.
+    paths.measured = measurements->on_host[layer];
     for (std::size_t product = 0; product < kProductCount; ++product) {
       ProductMeasurement& measured = paths.measured[product];
       measured.squared_norm = numbers.squares[layer * kProductCount + product];
       measured.error = sums_of(numbers.errors[layer * kPlaces + product]);
       for (std::size_t place = 0; place < 2 && !numbers.casts.empty(); ++place) {
-        // Evidence of operands that a laboratory changed is on the host already.
+        // Evidence of casts that are emulated, or of operands that a laboratory changed, is on the host already.
         measured.casts[place] += numbers.casts[(layer * kProductCount + product) * 2 + place];
       }
     }

@@ -55,7 +55,7 @@ class AdamW {
   ~AdamW();
 
   /// One update with the parameters' gradients times `clip_coefficient`, which must be above 0 and finite. Where it is
-  /// not 1 the gradients themselves are multiplied too: the kernel writes them back.
+  /// not 1 torch's kernel multiplies the gradients themselves too; ours leaves them as they are.
   void step(double learning_rate, double clip_coefficient = 1);
 
   /// One update by a gate in device memory (gnmr/kernels/norms.h), which says whether there is one and how gradients

@@ -5,10 +5,11 @@
 #include <cmath>
 #include <utility>
 
+#include "gnmr/kernels/norms.h"
+
 namespace gnmr::train {
 namespace {
 
-constexpr double kLargestNorm = 1e18;
 constexpr double kClipEpsilon = 1e-6;  // as in torch's clip_grad_norm_
 
 }  // namespace
@@ -35,8 +36,7 @@ Update update_of(const GradientSquares& squares, double largest_norm) {
   if (largest_norm > 0 && update.applied) {
     update.clip = std::min(1.0, largest_norm / (update.grad_norm + kClipEpsilon));
   }
-  // The optimizer squares gradients in float32: what would be infinite there must not reach it either.
-  update.applied = update.applied && update.grad_norm * update.clip < kLargestNorm;
+  update.applied = update.applied && update.grad_norm * update.clip < kernels::kLargestNorm;
   return update;
 }
 

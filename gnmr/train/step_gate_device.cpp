@@ -10,6 +10,7 @@
 #include <limits>
 #include <utility>
 
+#include "gnmr/core/error.h"
 #include "gnmr/kernels/norms.h"
 #include "gnmr/kernels/signals.h"
 #include "gnmr/kernels/unit_gather.h"
@@ -51,7 +52,7 @@ class DevicePending : public PendingNumbers {
 
  private:
   nn::PinnedCopies copies_;
-  std::unique_ptr<nn::NumbersOnTheWay> measurements_;
+  std::unique_ptr<nn::RecoverableUnits::Measurements> measurements_;
   nn::RecoverableUnits& units_;
 };
 
@@ -81,7 +82,9 @@ class DeviceGate : public StepGate {
     for (const at::Tensor& parameter : parts_.units.parameters()) gradients.push_back(parameter.grad());
     auto* const results = static_cast<GateResults*>(results_.mutable_data_ptr());
     auto* const sums = reinterpret_cast<double*>(results + 1);
-    squares_.measure_on_device(gradients, sums);
+    if (!squares_.measure_on_device(gradients, sums)) {
+      throw Error("[gate] expected gradients in float32, bfloat16 or float16 on one CUDA device");
+    }
     loss_.copy_(numbers.loss.view({1}), /*non_blocking=*/true);
     kernels::Gate* const gate = &results->gate;
     const double largest = parts_.largest_norm > 0 ? parts_.largest_norm : std::numeric_limits<double>::infinity();

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What both gates make of the controller's options and state for the kernels' signals.
+//
+// Goals: the host's gate and the device's close alike. Non-goals: the gates themselves (step_gate.h).
 #pragma once
 
 #include "gnmr/core/judge_gated.h"

@@ -8,6 +8,7 @@
 
 #include "gnmr/core/error.h"
 #include "gnmr/io/whole_file.h"
+#include "gnmr/torch/cuda_graph.h"
 
 namespace gnmr::train {
 
@@ -91,6 +92,18 @@ void Trainer::tell_step(run::TrainLine line, std::int64_t batch) {
   if (batch != line.step) line.batch = batch;
   if (metrics_) metrics_->write(line);
   observer_.stepped(line);
+  note_graphs();
+}
+
+/// Blocks that could not become graphs run as operators; that is told, once for each reason.
+void Trainer::note_graphs() {
+  if (!settings_.graphs) return;
+  const models::GraphStatistics statistics = model_->graph_statistics();
+  std::string failure = statistics.last_failure;
+  if (!nn::can_capture(device_)) failure = "this build or device cannot capture";
+  if (failure.empty() || failure == told_graph_failure_) return;
+  observer_.noted("--graphs: blocks run operator by operator: " + failure);
+  told_graph_failure_ = std::move(failure);
 }
 
 /// The supervisor may have disarmed itself in a step.

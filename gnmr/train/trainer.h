@@ -86,6 +86,7 @@ class Trainer {
 
   void open_folder();
   void open_files();
+  void make_gate();
   void describe();
   void make_model();
   void make_units();
@@ -104,6 +105,7 @@ class Trainer {
   void measure_gradients(PassResult& pass);
   void find_gradients(PassResult& pass) const;
   void look_at_measurements(PassResult& pass);
+  void note_graphs();
   at::Tensor on_device(const at::Tensor& tensor) const;
   void look_at_units(PassResult& pass);
   StepResult result_of(const PassResult& pass) const;
@@ -174,6 +176,7 @@ class Trainer {
   Schedule schedule_;
   run::RunInfo info_;
   std::int64_t next_step_ = 1;
+  std::string told_graph_failure_;
   bool has_device_gate_ = false;    // then the numbers of a pass are read from the device when it is settled
   std::unique_ptr<StepGate> gate_;  // null: the host waits for each step's numbers before its update
   std::optional<UnsettledStep> unsettled_;

@@ -38,7 +38,7 @@ PassNumbers Trainer::take_planned_pass(StepPlan& plan) {
   supervisor_->trial_failed();
   plan.pass = PassKind::step;
   drop_gradients();
-  units_->begin_step(plan.batch);
+  units_->begin_step(plan.batch, nn::Pass::step, plan.again);
   return take_pass(plan.batch);
 }
 

@@ -167,6 +167,27 @@ void Trainer::open_folder() {
   }
 }
 
+/// The gate of a run with lag 1: where the parameters are.
+void Trainer::make_gate() {
+  const Options& options = supervisor_->controller().options();
+  const Selector selector = supervisor_->judge().selector();
+  has_device_gate_ = optimizer_->has_kernels() && collective_.size() == 1;
+  if (has_device_gate_) {
+    gate_ = make_device_gate({.optimizer = *optimizer_,
+                              .units = *units_,
+                              .options = options,
+                              .selector = selector,
+                              .largest_norm = settings_.clip});
+  } else {
+    gate_ = make_host_gate({.optimizer = *optimizer_,
+                            .options = options,
+                            .selector = selector,
+                            .largest_norm = settings_.clip,
+                            .units = static_cast<std::uint32_t>(units_->units().size())});
+  }
+  gate_->load(supervisor_->judge().save().controller);
+}
+
 void Trainer::open_files() {
   describe();
   // First of all, so that a run that is killed from here on can go on.
@@ -200,25 +221,7 @@ void Trainer::open_files() {
       observer_.noted(unit + ": its recovery no longer fits and ends");
   }
   if (restored_mode_) supervisor_->set_mode(*restored_mode_, "as before the run stopped");
-  if (supervisor_->has_gate()) {
-    const Options& options = supervisor_->controller().options();
-    const Selector selector = supervisor_->judge().selector();
-    has_device_gate_ = optimizer_->has_kernels() && collective_.size() == 1;
-    if (has_device_gate_) {
-      gate_ = make_device_gate({.optimizer = *optimizer_,
-                                .units = *units_,
-                                .options = options,
-                                .selector = selector,
-                                .largest_norm = settings_.clip});
-    } else {
-      gate_ = make_host_gate({.optimizer = *optimizer_,
-                              .options = options,
-                              .selector = selector,
-                              .largest_norm = settings_.clip,
-                              .units = static_cast<std::uint32_t>(units_->units().size())});
-    }
-    gate_->load(supervisor_->judge().save().controller);
-  }
+  if (supervisor_->has_gate()) make_gate();
   if (!writes_files()) return;
   control_.emplace(folder_.control());
   metrics_.emplace(run::MetricsSettings{.path = folder_.metrics(), .existing = existing, .resume_step = next_step_});

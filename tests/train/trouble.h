@@ -37,16 +37,17 @@ class StepHook : public nn::LowPathHook {
   }
   at::Tensor after_product(const nn::LowPathCall& call, const at::Tensor& result) override {
     if (!steps_.contains(call.step)) return result;
-    if (fails_again && call.rerun) throw std::bad_alloc();
+    if (fails_again && call.rerun && failed_.insert(call.step).second) throw std::bad_alloc();
     const at::Tensor changed = hook_.after_product(call, result);
     return makes_nan_ && !changed.is_same(result) ? result * std::nan("") : changed;
   }
 
-  bool fails_again = false;  // a rerun has no memory
+  bool fails_again = false;  // the first rerun of a step has no memory
 
  private:
   CuttingHook& hook_;
   std::set<std::int64_t> steps_;
+  std::set<std::int64_t> failed_;
   bool makes_nan_;
 };
 
