@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The kernels on a GPU machine: bench/gpu.sh build|check|sanitize|time|layers|step [more parts]. Each part takes less
-# than eight minutes; everything goes to build-gpu, the tables for docs/benchmarks.md to build-gpu/gpu_table.md.
-# `layers` and `step` are about real FP8 in linear layers and whole models, and need a Python with torch.
+# The kernels on a GPU machine: bench/gpu.sh build|check|sanitize|time|layers|step|graphs [more parts]. Each part
+# takes less than eight minutes; everything goes to build-gpu, the tables for docs/benchmarks.md to build-gpu/gpu_table.md.
+# `layers`, `step` and `graphs` are about real FP8 in linear layers and whole models, and need a Python with torch.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=build-gpu
@@ -22,14 +22,21 @@ engine() {
 check() {
   "$out/bin/gnmr_kernels_check"
   if python3 -c 'import torch' 2>/dev/null; then
-    engine gnmr_torch_tests
+    engine gnmr_torch_tests gnmr_models_tests
     "$out/engine/bin/gnmr_torch_tests" --gtest_filter='*Device*'
+    "$out/engine/bin/gnmr_models_tests" --gtest_filter='*BlockGraphs*'
   fi
 }
 
 layers() {
   engine gnmr_gpu_layers
   "$out/engine/bin/gnmr_gpu_layers" | tee -a "$out/gpu_table.md"
+}
+
+graphs() {
+  engine gnmr_gpu_graphs
+  "$out/engine/bin/gnmr_gpu_graphs" | tee -a "$out/gpu_table.md"
+  "$out/bin/gnmr_gpu_conditional" | tee -a "$out/gpu_table.md"
 }
 
 step() {
@@ -58,7 +65,7 @@ time_() {
 [ $# -gt 0 ] || { sed -n '3,5s/^# //p' "$0"; exit 2; }
 for part in "$@"; do
   case "$part" in
-    build | check | sanitize | layers | step) "$part" ;;
+    build | check | sanitize | layers | step | graphs) "$part" ;;
     time) time_ ;;
     *) echo "unknown part: $part" >&2; exit 2 ;;
   esac

@@ -129,10 +129,11 @@ void TrainView::finished(const run::TrainOutcome& outcome) {
                       100 * static_cast<double>(outcome.recovered_steps) / unit_steps));
     if (outcome.alarms + outcome.dismissed > 0) {
       print(
-          fmt::format("{} steps alarmed, {} alarms answered by the patrol; {} trials and {} replays, {:.1f}% of the "
+          fmt::format("{} steps alarmed, {} alarms answered by the patrol{}; {} trials and {} replays, {:.1f}% of the "
                       "steps' time; `gnmr explain` tells the story",
-                      outcome.alarms, outcome.dismissed, outcome.trials, outcome.replays,
-                      100 * outcome.rerun_seconds / outcome.step_seconds));
+                      outcome.alarms, outcome.dismissed,
+                      outcome.held > 0 ? fmt::format(", {} updates held by the gate", outcome.held) : "",
+                      outcome.trials, outcome.replays, 100 * outcome.rerun_seconds / outcome.step_seconds));
     }
   }
   if (outcome.step_seconds > 0) {

@@ -126,7 +126,6 @@ const Hearing& GatedSteps::hear(const Observation& observation, std::span<const 
   }
   const UndecidedStep& step = state_.undecided.front();
   if (held && step.plan.hold == HoldRule::never) reject(observation.step, "a step that may not be held to be open");
-  held_ = held;
   passes_over_ = false;
   calls_ = false;
   if (step.plan.pass == PassKind::trial) {

@@ -129,7 +129,6 @@ class GatedSteps {
 
   // The step that is being heard.
   bool heard_ = false;
-  bool held_ = false;
   bool passes_over_ = false;
   bool calls_ = false;
   Hearing hearing_;

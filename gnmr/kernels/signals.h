@@ -16,6 +16,7 @@
 #include <span>
 #include <vector>
 
+#include "gnmr/core/state.h"
 #include "gnmr/kernels/norms.h"
 #include "gnmr/kernels/unit_step.h"
 
@@ -69,6 +70,9 @@ SignalMemory empty_memory(std::uint32_t units, const SignalSettings& settings);
 
 /// Gives one unit its past.
 void remember(SignalMemory& memory, const SignalSettings& settings, std::uint32_t unit, const UnitPast& past);
+
+/// What a controller remembers of its units.
+SignalMemory memory_of(const ControllerState& state, const SignalSettings& settings);
 
 /// The histories of all units, on the device.
 class UnitSignals {

@@ -119,4 +119,21 @@ const StepAlarm& ReferenceSignals::observe(const SignalInputs& inputs, Hold hold
   return alarm_;
 }
 
+SignalMemory memory_of(const ControllerState& state, const SignalSettings& settings) {
+  const auto units = static_cast<std::uint32_t>(state.units.size());
+  SignalMemory memory = empty_memory(units, settings);
+  for (std::uint32_t unit = 0; unit < units; ++unit) {
+    const UnitState& from = state.units[unit];
+    remember(memory, settings, unit,
+             {.samples = from.samples,
+              .changes = from.changes,
+              .mean_sum = from.mean_sum,
+              .rise_change_sum = from.rise_change_sum,
+              .fall_change_sum = from.fall_change_sum,
+              .ratios = from.ratios,
+              .inverses = from.inverses});
+  }
+  return memory;
+}
+
 }  // namespace gnmr::kernels

@@ -13,8 +13,8 @@ namespace gnmr::nn {
 namespace {
 
 kernels::ElementType element_type(const at::Tensor& tensor) {
-  if (tensor.scalar_type() == at::kFloat) return kernels::ElementType::float32;
-  if (tensor.scalar_type() == at::kBFloat16) return kernels::ElementType::bfloat16;
+  const std::optional<kernels::ElementType> type = kernel_type(tensor);
+  if (type == kernels::ElementType::float32 || type == kernels::ElementType::bfloat16) return *type;
   throw Error(std::string("expected float32 or bfloat16 on a CUDA device, got ") + c10::toString(tensor.scalar_type()));
 }
 

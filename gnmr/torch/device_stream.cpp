@@ -12,4 +12,17 @@ void* current_stream(const c10::Device& device) {
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device).native_handle();
 }
 
+std::optional<kernels::ElementType> kernel_type(const at::Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case at::kFloat:
+      return kernels::ElementType::float32;
+    case at::kBFloat16:
+      return kernels::ElementType::bfloat16;
+    case at::kHalf:
+      return kernels::ElementType::float16;
+    default:
+      return {};
+  }
+}
+
 }  // namespace gnmr::nn

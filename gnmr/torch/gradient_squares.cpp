@@ -14,25 +14,12 @@
 namespace gnmr::nn {
 namespace {
 
-std::optional<kernels::ElementType> element_type(const at::Tensor& tensor) {
-  switch (tensor.scalar_type()) {
-    case at::kFloat:
-      return kernels::ElementType::float32;
-    case at::kBFloat16:
-      return kernels::ElementType::bfloat16;
-    case at::kHalf:
-      return kernels::ElementType::float16;
-    default:
-      return {};
-  }
-}
-
 /// The device that all gradients are on, where kernels can read them.
 std::optional<c10::Device> device_of(std::span<const at::Tensor> gradients) {
   std::optional<c10::Device> device;
   for (const at::Tensor& gradient : gradients) {
     if (!gradient.defined()) continue;
-    if (!gradient.is_cuda() || !gradient.is_non_overlapping_and_dense() || !element_type(gradient)) return {};
+    if (!gradient.is_cuda() || !gradient.is_non_overlapping_and_dense() || !kernel_type(gradient)) return {};
     if (device && *device != gradient.device()) return {};
     device = gradient.device();
   }
@@ -79,7 +66,7 @@ bool GradientSquares::measure_on_device(std::span<const at::Tensor> gradients, d
     if (!gradient.defined() || gradient.numel() == 0) continue;
     slices.push_back({.data = gradient.const_data_ptr(),
                       .count = static_cast<std::uint64_t>(gradient.numel()),
-                      .type = *element_type(gradient),
+                      .type = *kernel_type(gradient),
                       .unit = static_cast<std::uint32_t>(index)});
   }
   on_device_->norms.sum_squares(slices, sums, current_stream(*device));

@@ -85,9 +85,6 @@ void AdamW::use_kernels() {
 }
 
 void AdamW::step_behind(const kernels::Gate* gate, double learning_rate) {
-  const auto type_of = [](const at::Tensor& tensor) {
-    return tensor.scalar_type() == at::kBFloat16 ? kernels::ElementType::bfloat16 : kernels::ElementType::float32;
-  };
   kernel_tensors_.clear();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& tensor = parameters_[i].tensor;
@@ -99,8 +96,8 @@ void AdamW::step_behind(const kernels::Gate* gate, double learning_rate) {
                                .steps = steps_[i].mutable_data_ptr<float>(),
                                .master = masters_[i].defined() ? masters_[i].mutable_data_ptr<float>() : nullptr,
                                .count = static_cast<std::uint64_t>(tensor.numel()),
-                               .parameter_type = type_of(tensor),
-                               .gradient_type = gradient.defined() ? type_of(gradient) : type_of(tensor),
+                               .parameter_type = *nn::kernel_type(tensor),
+                               .gradient_type = *nn::kernel_type(gradient.defined() ? gradient : tensor),
                                .weight_decay = parameters_[i].decays ? settings_.weight_decay : 0.0});
   }
   kernels_->step(kernel_tensors_,

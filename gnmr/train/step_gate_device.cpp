@@ -73,7 +73,7 @@ class DeviceGate : public StepGate {
         loss_(results_.narrow(0, offsetof(GateResults, loss), sizeof(double)).view(at::kDouble)) {}
 
   void load(const ControllerState& state) override {
-    signals_.load(signal_memory(state, settings_), nn::current_stream(device_));
+    signals_.load(kernels::memory_of(state, settings_), nn::current_stream(device_));
   }
 
   void pass(PassNumbers& numbers, const GateStep& step) override {

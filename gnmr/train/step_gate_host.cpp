@@ -11,7 +11,7 @@ class HostGate : public StepGate {
   explicit HostGate(const HostGateParts& parts)
       : parts_(parts), settings_(signal_settings(parts.options, parts.selector)), signals_(parts.units, settings_) {}
 
-  void load(const ControllerState& state) override { signals_.load(signal_memory(state, settings_)); }
+  void load(const ControllerState& state) override { signals_.load(kernels::memory_of(state, settings_)); }
 
   void pass(PassNumbers& numbers, const GateStep& step) override {
     PassResult& pass = numbers.rest;

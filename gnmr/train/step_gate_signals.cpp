@@ -26,21 +26,4 @@ kernels::SignalSettings signal_settings(const Options& options, Selector selecto
       .alarm = {.common_share = options.common_share, .basis = trial ? kernels::Basis::trial : kernels::Basis::norms}};
 }
 
-kernels::SignalMemory signal_memory(const ControllerState& state, const kernels::SignalSettings& settings) {
-  const auto units = static_cast<std::uint32_t>(state.units.size());
-  kernels::SignalMemory memory = kernels::empty_memory(units, settings);
-  for (std::uint32_t unit = 0; unit < units; ++unit) {
-    const UnitState& from = state.units[unit];
-    kernels::remember(memory, settings, unit,
-                      {.samples = from.samples,
-                       .changes = from.changes,
-                       .mean_sum = from.mean_sum,
-                       .rise_change_sum = from.rise_change_sum,
-                       .fall_change_sum = from.fall_change_sum,
-                       .ratios = from.ratios,
-                       .inverses = from.inverses});
-  }
-  return memory;
-}
-
 }  // namespace gnmr::train

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What both gates make of the controller's options and state for the kernels' signals.
+// What both gates make of the controller's options and plans for the kernels' signals.
 //
 // Goals: the host's gate and the device's close alike. Non-goals: the gates themselves (step_gate.h).
 #pragma once
@@ -14,8 +14,5 @@ kernels::Hold kernel_hold(HoldRule rule);
 
 /// The rules of a gate's alarm.
 kernels::SignalSettings signal_settings(const Options& options, Selector selector);
-
-/// What a controller remembers of its units.
-kernels::SignalMemory signal_memory(const ControllerState& state, const kernels::SignalSettings& settings);
 
 }  // namespace gnmr::train

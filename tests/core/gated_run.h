@@ -43,21 +43,7 @@ class RandomGate {
   }
 
   /// Goes on with what a controller remembers.
-  void load(const ControllerState& state) {
-    kernels::SignalMemory memory = kernels::empty_memory(units_, settings_);
-    for (std::uint32_t unit = 0; unit < units_; ++unit) {
-      const UnitState& from = state.units[unit];
-      kernels::remember(memory, settings_, unit,
-                        {.samples = from.samples,
-                         .changes = from.changes,
-                         .mean_sum = from.mean_sum,
-                         .rise_change_sum = from.rise_change_sum,
-                         .fall_change_sum = from.fall_change_sum,
-                         .ratios = from.ratios,
-                         .inverses = from.inverses});
-    }
-    signals_.load(memory);
-  }
+  void load(const ControllerState& state) { signals_.load(kernels::memory_of(state, settings_)); }
 
  private:
   static kernels::SignalSettings settings_of(const Judge& judge) {

@@ -46,24 +46,6 @@ inline SignalSettings settings_of(const Options& options, Selector selector) {
           .alarm = {.common_share = options.common_share, .basis = basis_of(selector)}};
 }
 
-/// What a controller's state remembers, as a device does.
-inline SignalMemory memory_of(const ControllerState& state, const SignalSettings& settings) {
-  const auto units = static_cast<std::uint32_t>(state.units.size());
-  SignalMemory memory = empty_memory(units, settings);
-  for (std::uint32_t unit = 0; unit < units; ++unit) {
-    const UnitState& from = state.units[unit];
-    remember(memory, settings, unit,
-             {.samples = from.samples,
-              .changes = from.changes,
-              .mean_sum = from.mean_sum,
-              .rise_change_sum = from.rise_change_sum,
-              .fall_change_sum = from.fall_change_sum,
-              .ratios = from.ratios,
-              .inverses = from.inverses});
-  }
-  return memory;
-}
-
 /// The same memory with every ring turned so that its spare slot is the first, and nothing in it.
 inline SignalMemory turned(const SignalMemory& memory, std::uint32_t window) {
   SignalMemory result = memory;

@@ -100,7 +100,7 @@ TEST(ReferenceSignals, FindsTheRisksOfTheGoldenTraces) {
             << name << ", step " << row.step;
       }
       ASSERT_EQ(testing::turned(signals.memory(), settings.window),
-                testing::turned(testing::memory_of(controller.save(), settings), settings.window))
+                testing::turned(memory_of(controller.save(), settings), settings.window))
           << name << ", step " << row.step;
     }
   }
