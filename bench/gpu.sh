@@ -22,9 +22,10 @@ engine() {
 check() {
   "$out/bin/gnmr_kernels_check"
   if python3 -c 'import torch' 2>/dev/null; then
-    engine gnmr_torch_tests gnmr_models_tests
+    engine gnmr_torch_tests gnmr_models_tests gnmr_train_tests
     "$out/engine/bin/gnmr_torch_tests" --gtest_filter='*Device*'
-    "$out/engine/bin/gnmr_models_tests" --gtest_filter='*BlockGraphs*'
+    "$out/engine/bin/gnmr_models_tests" --gtest_filter='*BlockGraphs*:*Device*'
+    "$out/engine/bin/gnmr_train_tests" --gtest_filter='*Device*'
   fi
 }
 
@@ -54,6 +55,7 @@ sanitize() {
 
 time_() {
   timeout 200 "$out/bin/gnmr_gpu_bench" --json "$out/gpu_norms.json" | tee "$out/gpu_table.md"
+  timeout 60 "$out/bin/gnmr_gpu_gate" | tee -a "$out/gpu_table.md"
   timeout 100 "$out/bin/gnmr_gpu_casts" | tee -a "$out/gpu_table.md"
   timeout 60 "$out/bin/gnmr_gpu_products" | tee -a "$out/gpu_table.md"
   # torch beside it, in the same session, where a Python with torch is there.

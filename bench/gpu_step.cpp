@@ -9,21 +9,17 @@
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/core.h>
-#include <torch/csrc/autograd/profiler_kineto.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <exception>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <limits>
 #include <memory>
 #include <numeric>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -84,9 +80,10 @@ models::LlamaConfig wide_config(std::int64_t layers) {
 /// A model with its optimizer and, beside it, everything that watches it.
 class Bench {
  public:
-  Bench(const models::LlamaConfig& config, const std::string& recipe)
+  Bench(const models::LlamaConfig& config, const std::string& recipe, bool recast_weights = false)
       : model_(make_model(config)),
-        units_(*model_, std::make_shared<const recipes::Recipe>(recipes::load_recipe(recipe)), {}),
+        units_(*model_, std::make_shared<const recipes::Recipe>(recipes::load_recipe(recipe)),
+               {.recast_weights = recast_weights}),
         optimizer_(train::optimized_parameters(*model_), {}),
         supervisor_(units_.units(), supervision(), {}),
         gate_(train::make_device_gate({.optimizer = optimizer_,
@@ -133,6 +130,7 @@ class Bench {
       numbers.rest.squares.has_gradient.push_back(parameter.grad().defined() ? 1 : 0);
     }
     before_gate();
+    if (looks_first_) look_at_gradients();
     const auto start = std::chrono::steady_clock::now();
     gate_->pass(numbers, {.hold = plan.hold, .flags = supervisor_.gate_flags(), .learning_rate = kLearningRate});
     gate_seconds_.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
@@ -149,8 +147,16 @@ class Bench {
   }
   void lists_alone() { units_.norm_lists(std::vector<std::uint8_t>(units_.parameters().size(), 1)); }
 
-  /// Median host time of the gate's part of a step, in microseconds.
+  /// Whether the steps from now on look at all gradients before the gate does, so that the host's cache has them.
+  void look_first(bool wanted) {
+    looks_first_ = wanted;
+    gate_seconds_.clear();
+    look_seconds_.clear();
+  }
+
+  /// Median host time of the gate's part of a step, and of looking at the gradients before it, in microseconds.
   double gate_microseconds() const { return 1e6 * median(gate_seconds_); }
+  double look_microseconds() const { return 1e6 * median(look_seconds_); }
   int trials() const { return trials_; }
 
  private:
@@ -187,6 +193,18 @@ class Bench {
     return loss.detach();
   }
 
+  void look_at_gradients() {
+    const auto start = std::chrono::steady_clock::now();
+    std::uintptr_t all = 0;
+    for (const at::Tensor& parameter : units_.parameters()) {
+      const at::Tensor& gradient = parameter.grad();
+      all ^=
+          reinterpret_cast<std::uintptr_t>(gradient.const_data_ptr()) + static_cast<std::uintptr_t>(gradient.numel());
+    }
+    seen_ = all;
+    look_seconds_.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+
   void end() {
     units_.end_step();
     for (const at::Tensor& parameter : units_.parameters()) parameter.mutable_grad().reset();
@@ -219,6 +237,9 @@ class Bench {
   std::int64_t plain_steps_ = 0;
   std::optional<std::pair<std::int64_t, train::PassNumbers>> unsettled_;
   std::vector<double> gate_seconds_;
+  std::vector<double> look_seconds_;
+  bool looks_first_ = false;
+  volatile std::uintptr_t seen_ = 0;  // so that looking is not left out
   int trials_ = 0;
 };
 
@@ -305,18 +326,6 @@ void print_steps_and_recovery(Bench& bench, const std::string& recipe) {
   print_recovery(bench, pair[1], pair[0]);
 }
 
-/// Names of runtime calls in a profile that wait for the device, each with its number.
-std::string waits_in(const std::string& trace) {
-  std::string found;
-  for (const char* name : {"cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize", "cudaMemcpy\""}) {
-    std::size_t count = 0;
-    const std::string quoted = std::string("\"") + name;
-    for (std::size_t at = trace.find(quoted); at != std::string::npos; at = trace.find(quoted, at + 1)) ++count;
-    if (count > 0) found += fmt::format("{}{} x {}", found.empty() ? "" : ", ", count, name);
-  }
-  return found.empty() ? "none" : found;
-}
-
 /// Median microseconds of the host.
 double host_us(const std::function<void()>& work) {
   std::vector<double> times;
@@ -339,8 +348,7 @@ void print_parts(Bench& bench) {
       host_us([&] { at::empty({1 << 16}, pinned); }), host_us([] { c10::Event event(at::kCUDA); }));
 }
 
-/// 280 units and a device that is busy with one long product: how long the host is in the gate's part of a step, and
-/// which calls that wait the profiler sees in whole steps.
+/// 280 units and a device that is busy with one long product: how long the host is in the gate's part of a step.
 void print_gate_alone(const std::string& recipe) {
   models::LlamaConfig config;
   config.hidden = 64;
@@ -352,38 +360,42 @@ void print_gate_alone(const std::string& recipe) {
   const at::Tensor large = at::zeros({24576, 24576}, at::TensorOptions().dtype(at::kBFloat16).device(kDevice));
   at::Tensor product = at::mm(large, large);
   const c10::impl::VirtualGuardImpl guard(at::kCUDA);
-  int still_busy = 0;
   constexpr int kSteps = 21;
-  for (int step = 0; step < kSteps; ++step) {
-    c10::Event done(at::kCUDA, c10::EventFlag::PYTORCH_DEFAULT);
-    bench.watched_step([&] {
-      guard.synchronizeDevice(0);
-      at::mm_out(product, large, large);
-      done.record(guard.getStream(kDevice));
-    });
-    still_busy += done.query() ? 0 : 1;
-  }
+  const auto busy_steps = [&] {
+    int still_busy = 0;
+    for (int step = 0; step < kSteps; ++step) {
+      c10::Event done(at::kCUDA, c10::EventFlag::PYTORCH_DEFAULT);
+      bench.watched_step([&] {
+        guard.synchronizeDevice(0);
+        at::mm_out(product, large, large);
+        done.record(guard.getStream(kDevice));
+      });
+      still_busy += done.query() ? 0 : 1;
+    }
+    return still_busy;
+  };
+  const int still_busy = busy_steps();
   fmt::print(
       "\nThe gate's part of a step (norms, signals, alarm, gate, update, copies) with {} units, the device busy with "
       "a long product: the host is through in {:.1f} microseconds (median); in {} of {} steps the product was still "
       "running when the step, the hearing of the one before included, was over.\n",
       bench.units().units().size(), bench.gate_microseconds(), still_busy, kSteps);
+  bench.look_first(true);
+  busy_steps();
+  fmt::print("Where somebody has looked at the gradients just before ({:.1f} microseconds): {:.1f} microseconds.\n",
+             bench.look_microseconds(), bench.gate_microseconds());
   print_parts(bench);
-  const torch::profiler::impl::ProfilerConfig profile(torch::profiler::impl::ProfilerState::KINETO);
-  const std::set<torch::profiler::impl::ActivityType> activities{torch::profiler::impl::ActivityType::CPU,
-                                                                 torch::profiler::impl::ActivityType::CUDA};
-  torch::autograd::profiler::prepareProfiler(profile, activities);
-  torch::autograd::profiler::enableProfiler(profile, activities);
-  for (int step = 0; step < 5; ++step) bench.watched_step();
-  const auto result = torch::autograd::profiler::disableProfiler();
-  const std::string file = "gpu_step_trace.json";
-  result->save(file);
-  std::ifstream stream(file);
-  const std::string trace((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
-  fmt::print(
-      "Calls that wait in the profile of five steps ({:.1f} MB): {}. (cudaEventSynchronize is where the numbers of the "
-      "step before are awaited, behind the step that runs.)\n",
-      static_cast<double>(trace.size()) * 1e-6, waits_in(trace));
+}
+
+/// The step of a model whose backward casts weights again.
+void print_recast(std::int64_t layers, const std::string& recipe) {
+  Bench bench(wide_config(layers), recipe, true);
+  const std::vector<UnitIndex> everyone = first_units(bench.units().units().size());
+  const std::vector<double> pair = times_ms({[&] { bench.plain_step(everyone); }, [&] { bench.plain_step({}); }}, 9);
+  forget_peak();
+  bench.plain_step({});
+  fmt::print("\nWhere backward casts weights again: {:.1f} ms, {:.2f} x bf16, peak {:.1f} GiB.\n", pair[1],
+             pair[0] / pair[1], peak_gib());
 }
 
 int measure(std::int64_t layers, const std::string& recipe, const std::string& part) {
@@ -393,6 +405,7 @@ int measure(std::int64_t layers, const std::string& recipe, const std::string& p
   }
   print_gate_alone(recipe);
   if (part == "gate") return EXIT_SUCCESS;
+  if (part.empty()) print_recast(layers, recipe);
   Bench bench(wide_config(layers), recipe);
   fmt::print(
       "\nA step of {} layers as wide as LLaMA-2 13B ({:.2f} G parameters, bfloat16 with float32 master and moments), "

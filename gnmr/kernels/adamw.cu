@@ -24,7 +24,6 @@ using BFloat16 = std::uint16_t;
 struct Tensor {
   void* value;         // what is updated: the parameter, or its master copy
   BFloat16* rounded;   // the parameter beside a master copy; null: none
-  const void* gradient;
   float* mean;
   float* square;
   float* steps;
@@ -32,7 +31,7 @@ struct Tensor {
   double weight_decay;
   ElementType value_type;
   ElementType gradient_type;
-  bool is_aligned;  // for four elements at a time
+  bool is_aligned;  // all but the gradient, for four elements at a time
 };
 
 struct TensorChunk {
@@ -57,10 +56,10 @@ struct Moments {
 };
 
 /// Counts the step of each tensor, if there is one, and makes its factors.
-__global__ void begin_step(const Tensor* __restrict__ tensors, unsigned count, AdamWSettings settings, const Gate* gate,
-                           StepFactors* factors) {
+__global__ void begin_step(const Tensor* __restrict__ tensors, const void* const* __restrict__ gradients,
+                           unsigned count, AdamWSettings settings, const Gate* gate, StepFactors* factors) {
   const unsigned index = blockIdx.x * blockDim.x + threadIdx.x;
-  if (index >= count || gate->apply == 0) return;
+  if (index >= count || gate->apply == 0 || gradients[index] == nullptr || tensors[index].count == 0) return;
   const Tensor& tensor = tensors[index];
   const double learning_rate =
       settings.device_learning_rate != nullptr ? *settings.device_learning_rate : settings.learning_rate;
@@ -72,8 +71,6 @@ __global__ void begin_step(const Tensor* __restrict__ tensors, unsigned count, A
       .decay = static_cast<float>(learning_rate * tensor.weight_decay),
   };
 }
-
-__global__ void set_number(double* number, double value) { *number = value; }
 
 // Addresses come out of a table: the intrinsics say that they are global ones. L1 has no use for what is read once.
 struct Floats {
@@ -157,16 +154,21 @@ __device__ void update_groups(const Pointers<Value, Gradient>& to, unsigned grou
   }
 }
 
+__device__ bool is_aligned_for_four(const void* data, std::size_t bytes) {
+  return reinterpret_cast<std::uintptr_t>(data) % (kPerThread * bytes) == 0;
+}
+
 template <class Value, class Gradient>
-__device__ void update_chunk(const Tensor& tensor, std::uint64_t first, float coefficient, const StepFactors& factors,
-                             const Moments& moments) {
+__device__ void update_chunk(const Tensor& tensor, const void* gradient, std::uint64_t first, float coefficient,
+                             const StepFactors& factors, const Moments& moments) {
   const auto count = static_cast<unsigned>(min(tensor.count - first, static_cast<std::uint64_t>(kChunkElements)));
   const Pointers<Value, Gradient> to{.value = static_cast<Value*>(tensor.value) + first,
                                      .rounded = tensor.rounded != nullptr ? tensor.rounded + first : nullptr,
-                                     .gradient = static_cast<const Gradient*>(tensor.gradient) + first,
+                                     .gradient = static_cast<const Gradient*>(gradient) + first,
                                      .mean = tensor.mean + first,
                                      .square = tensor.square + first};
-  const unsigned groups = tensor.is_aligned ? count / kPerThread : 0;
+  const bool in_groups = tensor.is_aligned && is_aligned_for_four(gradient, sizeof(Gradient));
+  const unsigned groups = in_groups ? count / kPerThread : 0;
   update_groups(to, groups, coefficient, factors, moments);
   for (unsigned i = groups * kPerThread + threadIdx.x; i < count; i += kThreads) {
     float value = load_one(to.value + i);
@@ -182,9 +184,12 @@ __device__ void update_chunk(const Tensor& tensor, std::uint64_t first, float co
 
 __global__ void __launch_bounds__(kThreads)
     update_tensors(const Tensor* __restrict__ tensors, const TensorChunk* __restrict__ chunks,
-                   const StepFactors* __restrict__ factors, Moments moments, const Gate* __restrict__ gate) {
+                   const void* const* __restrict__ gradients, const StepFactors* __restrict__ factors, Moments moments,
+                   const Gate* __restrict__ gate) {
   if (gate->apply == 0) return;
   const TensorChunk chunk = chunks[blockIdx.x];
+  const void* const gradient = gradients[chunk.tensor];
+  if (gradient == nullptr) return;
   const Tensor tensor = tensors[chunk.tensor];
   const StepFactors mine = factors[chunk.tensor];
   const std::uint64_t first = static_cast<std::uint64_t>(chunk.index) * kChunkElements;
@@ -192,13 +197,13 @@ __global__ void __launch_bounds__(kThreads)
   const bool short_value = tensor.value_type == ElementType::bfloat16;
   const bool short_gradient = tensor.gradient_type == ElementType::bfloat16;
   if (short_value && short_gradient) {
-    update_chunk<BFloat16, BFloat16>(tensor, first, coefficient, mine, moments);
+    update_chunk<BFloat16, BFloat16>(tensor, gradient, first, coefficient, mine, moments);
   } else if (short_value) {
-    update_chunk<BFloat16, float>(tensor, first, coefficient, mine, moments);
+    update_chunk<BFloat16, float>(tensor, gradient, first, coefficient, mine, moments);
   } else if (short_gradient) {
-    update_chunk<float, BFloat16>(tensor, first, coefficient, mine, moments);
+    update_chunk<float, BFloat16>(tensor, gradient, first, coefficient, mine, moments);
   } else {
-    update_chunk<float, float>(tensor, first, coefficient, mine, moments);
+    update_chunk<float, float>(tensor, gradient, first, coefficient, mine, moments);
   }
 }
 
@@ -211,7 +216,6 @@ Tensor on_device(const AdamWTensor& tensor) {
   return {
       .value = has_master ? tensor.master : tensor.parameter,
       .rounded = has_master ? static_cast<BFloat16*>(tensor.parameter) : nullptr,
-      .gradient = tensor.gradient,
       .mean = tensor.mean,
       .square = tensor.square,
       .steps = tensor.steps,
@@ -220,27 +224,26 @@ Tensor on_device(const AdamWTensor& tensor) {
       .value_type = has_master ? ElementType::float32 : tensor.parameter_type,
       .gradient_type = tensor.gradient_type,
       .is_aligned = is_aligned_for_four(tensor.parameter, tensor.parameter_type) &&
-                    is_aligned_for_four(tensor.gradient, tensor.gradient_type) &&
                     is_aligned_for_four(tensor.mean, ElementType::float32) &&
                     is_aligned_for_four(tensor.square, ElementType::float32) &&
                     is_aligned_for_four(tensor.master, ElementType::float32),
   };
 }
 
+/// Whether two are the same, wherever their gradients are.
+bool has_table_of(const AdamWTensor& tensor, AdamWTensor other) {
+  other.gradient = tensor.gradient;
+  return tensor == other;
+}
+
 }  // namespace
 
 struct AdamW::Impl {
-  Impl() : learning_rate(1) {
-    check_cuda(cudaMemset(learning_rate.data(), 0, sizeof(double)), "cudaMemset");
-    check_cuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
-  }
-
-  /// Tensors that take part and their chunks, to the device.
+  /// The tensors and their chunks, to the device.
   void upload(cudaStream_t stream) {
     std::vector<Tensor> tensors;
     std::vector<TensorChunk> table;
     for (const AdamWTensor& tensor : given) {
-      if (tensor.gradient == nullptr || tensor.count == 0) continue;
       const auto index = static_cast<std::uint32_t>(tensors.size());
       tensors.push_back(on_device(tensor));
       const std::uint64_t pieces = (tensor.count + kChunkElements - 1) / kChunkElements;
@@ -249,23 +252,31 @@ struct AdamW::Impl {
     const std::size_t tensor_bytes = tensors.size() * sizeof(Tensor);
     const std::size_t chunk_bytes = table.size() * sizeof(TensorChunk);
     std::byte* const staging = uploaded.begin(std::max<std::size_t>(1, tensor_bytes + chunk_bytes));
-    if (!tensors.empty()) {
-      std::memcpy(staging, tensors.data(), tensor_bytes);
-      std::memcpy(staging + tensor_bytes, table.data(), chunk_bytes);
-    }
+    if (!tensors.empty()) std::memcpy(staging, tensors.data(), tensor_bytes);
+    if (!table.empty()) std::memcpy(staging + tensor_bytes, table.data(), chunk_bytes);
     factors.reserve(tensors.size() + 1);
     uploaded.send(stream);
-    tensor_count = static_cast<unsigned>(tensors.size());
     chunk_count = static_cast<unsigned>(table.size());
+  }
+
+  /// Sends the gradients' addresses, where they are not there.
+  void send_gradients(std::span<const AdamWTensor> tensors, cudaStream_t stream) {
+    const auto is_at = [](const AdamWTensor& tensor, const void* address) { return tensor.gradient == address; };
+    if (std::equal(tensors.begin(), tensors.end(), sent.begin(), sent.end(), is_at)) return;
+    sent.clear();  // until they are on the device
+    auto* const staging = reinterpret_cast<const void**>(gradients.begin(tensors.size() * sizeof(const void*)));
+    for (std::size_t i = 0; i < tensors.size(); ++i) staging[i] = tensors[i].gradient;
+    gradients.send(stream);
+    for (const AdamWTensor& tensor : tensors) sent.push_back(tensor.gradient);
   }
 
   std::vector<AdamWTensor> given;  // that the table was made of
   bool has_table = false;
-  unsigned tensor_count = 0;
   unsigned chunk_count = 0;
   UploadedBytes uploaded;
+  UploadedBytes gradients;
+  std::vector<const void*> sent;
   DeviceArray<StepFactors> factors;  // one a tensor
-  DeviceArray<double> learning_rate;
 };
 
 AdamW::AdamW() : impl_(std::make_unique<Impl>()) {}
@@ -274,38 +285,43 @@ AdamW& AdamW::operator=(AdamW&&) noexcept = default;
 AdamW::~AdamW() = default;
 
 bool AdamW::step(std::span<const AdamWTensor> tensors, const AdamWSettings& settings, const Gate* gate, void* stream) {
+  check_tensors(tensors);
+  const bool anew = set_tensors(tensors, stream);
+  impl_->send_gradients(tensors, stream_of(stream));
+  step_at(reinterpret_cast<const void* const*>(impl_->gradients.device()), settings, gate, stream);
+  return anew;
+}
+
+bool AdamW::set_tensors(std::span<const AdamWTensor> tensors, void* stream) {
+  Impl& self = *impl_;
+  if (self.has_table && std::equal(tensors.begin(), tensors.end(), self.given.begin(), self.given.end(), has_table_of)) {
+    return false;
+  }
+  check_tensors(tensors);
+  self.has_table = false;  // until it is on the device
+  self.given.assign(tensors.begin(), tensors.end());
+  self.upload(stream_of(stream));
+  self.has_table = true;
+  return true;
+}
+
+void AdamW::step_at(const void* const* gradients, const AdamWSettings& settings, const Gate* gate, void* stream) {
   Impl& self = *impl_;
   const cudaStream_t on = stream_of(stream);
-  const bool moved =
-      !self.has_table || !std::equal(tensors.begin(), tensors.end(), self.given.begin(), self.given.end());
-  if (moved) {
-    check_tensors(tensors);
-    self.has_table = false;  // until it is on the device
-    self.given.assign(tensors.begin(), tensors.end());
-    self.upload(on);
-    self.has_table = true;
-  }
-  if (self.tensor_count == 0) return moved;
+  if (self.chunk_count == 0) return;
   const auto* const table = reinterpret_cast<const Tensor*>(self.uploaded.device());
-  begin_step<<<blocks_for(self.tensor_count, kThreads), kThreads, 0, on>>>(table, self.tensor_count, settings, gate,
-                                                                           self.factors.data());
+  const auto count = static_cast<unsigned>(self.given.size());
+  begin_step<<<blocks_for(count, kThreads), kThreads, 0, on>>>(table, gradients, count, settings, gate,
+                                                               self.factors.data());
   check_launch("begin_step");
   const Moments moments{.beta1 = settings.beta1,
                         .one_minus_beta1 = 1.0 - settings.beta1,
                         .beta2 = settings.beta2,
                         .one_minus_beta2 = 1.0 - settings.beta2,
                         .epsilon = static_cast<float>(settings.epsilon)};
-  update_tensors<<<self.chunk_count, kThreads, 0, on>>>(
-      table, reinterpret_cast<const TensorChunk*>(table + self.tensor_count), self.factors.data(), moments, gate);
+  update_tensors<<<self.chunk_count, kThreads, 0, on>>>(table, reinterpret_cast<const TensorChunk*>(table + count),
+                                                        gradients, self.factors.data(), moments, gate);
   check_launch("update_tensors");
-  return moved;
-}
-
-const double* AdamW::device_learning_rate() const { return impl_->learning_rate.data(); }
-
-void AdamW::set_learning_rate(double learning_rate, void* stream) {
-  set_number<<<1, 1, 0, stream_of(stream)>>>(impl_->learning_rate.data(), learning_rate);
-  check_launch("set_number");
 }
 
 }  // namespace gnmr::kernels

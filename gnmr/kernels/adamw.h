@@ -55,16 +55,17 @@ class AdamW {
   ~AdamW();
 
   /// One update, if `gate->apply` is not 0 when the stream comes to it. The tensors are compared with those of the last
-  /// call, and the table on the device is made anew only where one differs; returns whether it was. Capture a step only
-  /// after one with the same tensors. An `Error`, with nothing done, for a tensor with an address that is missing or
-  /// not aligned as its elements are, another type, or a master copy of a float32 parameter.
+  /// call: the table on the device is made anew only where one differs in more than where its gradient is, and
+  /// addresses of gradients are sent only where one moved. Returns whether the table was. An `Error`, with nothing
+  /// done, for a tensor with an address that is missing or not aligned as its elements are, another type, or a master
+  /// copy of a float32 parameter.
   bool step(std::span<const AdamWTensor> tensors, const AdamWSettings& settings, const Gate* gate, void* stream);
 
-  /// A number of this object in device memory, for `AdamWSettings::device_learning_rate`; 0 at first.
-  const double* device_learning_rate() const;
-
-  /// Sets that number, behind all that the stream has to do, without waiting.
-  void set_learning_rate(double learning_rate, void* stream);
+  /// The two halves of it, for those who send addresses to the device themselves: the first makes the table and returns
+  /// whether it did; the second finds the gradient of tensor i at gradients[i], in device memory, aligned as its
+  /// elements are, and passes over a tensor whose address is null.
+  bool set_tensors(std::span<const AdamWTensor> tensors, void* stream);
+  void step_at(const void* const* gradients, const AdamWSettings& settings, const Gate* gate, void* stream);
 
  private:
   struct Impl;

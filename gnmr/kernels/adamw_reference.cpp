@@ -11,7 +11,7 @@ namespace gnmr::kernels {
 void check_tensors(std::span<const AdamWTensor> tensors) {
   for (std::size_t index = 0; index < tensors.size(); ++index) {
     const AdamWTensor& tensor = tensors[index];
-    if (tensor.gradient == nullptr || tensor.count == 0) continue;
+    if (tensor.count == 0) continue;
     const auto reject = [index](const std::string& what) {
       throw Error("[adamw, tensor " + std::to_string(index) + "] expected " + what);
     };
@@ -25,7 +25,7 @@ void check_tensors(std::span<const AdamWTensor> tensors) {
       reject("float32 or bfloat16, got float16");
     }
     check(tensor.parameter, bytes_of(tensor.parameter_type), "parameter");
-    check(tensor.gradient, bytes_of(tensor.gradient_type), "gradient");
+    if (tensor.gradient != nullptr) check(tensor.gradient, bytes_of(tensor.gradient_type), "gradient");
     check(tensor.mean, sizeof(float), "mean");
     check(tensor.square, sizeof(float), "square");
     check(tensor.steps, sizeof(float), "steps");

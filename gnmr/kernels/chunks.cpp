@@ -22,8 +22,9 @@ void check(const Slice& slice, std::size_t index, std::uint32_t units) {
   if (slice.unit >= units) {
     reject("a unit below " + std::to_string(units) + ", got " + std::to_string(slice.unit));
   }
-  if (slice.count == 0) return;
-  if (slice.data == nullptr) reject("an address for " + std::to_string(slice.count) + " elements, got none");
+  if (slice.count > kMostElements) {
+    reject("at most " + std::to_string(kMostElements) + " elements, got " + std::to_string(slice.count));
+  }
   if (address_of(slice.data) % bytes_of(slice.type) != 0) {
     reject("an address that is a multiple of " + std::to_string(bytes_of(slice.type)));
   }
@@ -33,19 +34,22 @@ constexpr std::size_t kVectorBytes = 16;
 
 /// Calls `take` with each chunk of a slice.
 template <class Take>
-void for_each_chunk(const Slice& slice, Take take) {
+void for_each_chunk(const Slice& slice, std::uint32_t index, Take take) {
   const std::size_t size = bytes_of(slice.type);
-  const auto* data = static_cast<const std::byte*>(slice.data);
+  std::uint64_t done = 0;  // bytes
   std::uint64_t left = slice.count * size;
   const auto chunk = [&](std::size_t offset, std::uint64_t bytes, std::size_t stride_bytes) {
-    take(Chunk{.data = data + offset,
+    const std::uint64_t first = (done + offset) / size;
+    take(Chunk{.slice = index,
+               .low_first = static_cast<std::uint32_t>(first),
                .span = static_cast<std::uint32_t>(bytes / size),
+               .high_first = static_cast<std::uint8_t>(first >> 32),
                .type = slice.type,
                .stride = static_cast<std::uint16_t>(stride_bytes / kVectorBytes)});
   };
   while (left > 0) {
     // A first chunk that begins off a line is shorter, so that the next begins on one.
-    const std::size_t lead = address_of(data) % kChunkAlignment;
+    const std::size_t lead = (address_of(slice.data) + done) % kChunkAlignment;
     std::uint64_t taken = std::min<std::uint64_t>(left, kChunkBytes - lead);
     if (lead == 0 && left >= kWindowBytes) {
       taken = kWindowBytes;
@@ -56,7 +60,7 @@ void for_each_chunk(const Slice& slice, Take take) {
     } else {
       chunk(0, taken, kRoundBytes);
     }
-    data += taken;
+    done += taken;
     left -= taken;
   }
 }
@@ -68,6 +72,11 @@ std::uint64_t chunks_of(const Slice& slice) {
 }
 
 }  // namespace
+
+bool has_shape_of(const Slice& slice, const Slice& other) {
+  const bool alike = slice.data == nullptr || (address_of(slice.data) - address_of(other.data)) % kChunkAlignment == 0;
+  return alike && slice.count == other.count && slice.type == other.type && slice.unit == other.unit;
+}
 
 void build_chunks(std::span<const Slice> slices, std::uint32_t units, ChunkTable& table) {
   std::vector<std::uint32_t> first(std::size_t{units} + 1, 0);
@@ -83,8 +92,9 @@ void build_chunks(std::span<const Slice> slices, std::uint32_t units, ChunkTable
 
   std::vector<Chunk> chunks(total);
   std::vector<std::uint32_t> next(first.begin(), first.end() - 1);
-  for (const Slice& slice : slices) {
-    for_each_chunk(slice, [&](const Chunk& chunk) { chunks[next[slice.unit]++] = chunk; });
+  for (std::uint32_t index = 0; index < slices.size(); ++index) {
+    const Slice& slice = slices[index];
+    for_each_chunk(slice, index, [&](const Chunk& chunk) { chunks[next[slice.unit]++] = chunk; });
   }
   table.chunks = std::move(chunks);
   table.first_chunk = std::move(first);

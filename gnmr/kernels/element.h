@@ -13,7 +13,7 @@
 namespace gnmr::kernels {
 
 /// How an element is stored.
-enum class ElementType : std::uint16_t { float32 = 0, bfloat16 = 1, float16 = 2 };
+enum class ElementType : std::uint8_t { float32 = 0, bfloat16 = 1, float16 = 2 };
 
 /// Bytes of one element.
 constexpr std::size_t bytes_of(ElementType type) { return type == ElementType::float32 ? 4 : 2; }

@@ -6,6 +6,7 @@
 #include "gnmr/kernels/compare.h"
 #include "gnmr/kernels/delayed_scales.h"
 #include "gnmr/kernels/device.h"
+#include "gnmr/kernels/gated_step.h"
 #include "gnmr/kernels/norms.h"
 #include "gnmr/kernels/read_floor.h"
 #include "gnmr/kernels/signals.h"
@@ -28,6 +29,7 @@ struct AdamW::Impl {};
 struct UnitSignals::Impl {};
 struct DelayedScales::Impl {};
 struct UnitGather::Impl {};
+struct GatedStep::Impl {};
 
 bool available() { return false; }
 
@@ -38,6 +40,8 @@ UnitNorms::UnitNorms(UnitNorms&&) noexcept = default;
 UnitNorms& UnitNorms::operator=(UnitNorms&&) noexcept = default;
 UnitNorms::~UnitNorms() = default;
 bool UnitNorms::sum_squares(std::span<const Slice>, double*, void*) { refuse(); }
+bool UnitNorms::set_shapes(std::span<const Slice>, void*) { refuse(); }
+void UnitNorms::sum_squares_at(const void* const*, double*, void*) { refuse(); }
 void UnitNorms::clip(const double*, double, const ClipOutputs&, void*) { refuse(); }
 
 AdamW::AdamW() { refuse(); }
@@ -45,8 +49,8 @@ AdamW::AdamW(AdamW&&) noexcept = default;
 AdamW& AdamW::operator=(AdamW&&) noexcept = default;
 AdamW::~AdamW() = default;
 bool AdamW::step(std::span<const AdamWTensor>, const AdamWSettings&, const Gate*, void*) { refuse(); }
-const double* AdamW::device_learning_rate() const { refuse(); }
-void AdamW::set_learning_rate(double, void*) { refuse(); }
+bool AdamW::set_tensors(std::span<const AdamWTensor>, void*) { refuse(); }
+void AdamW::step_at(const void* const*, const AdamWSettings&, const Gate*, void*) { refuse(); }
 
 UnitSignals::UnitSignals(std::uint32_t, const SignalSettings&) { refuse(); }
 UnitSignals::UnitSignals(UnitSignals&&) noexcept = default;
@@ -84,7 +88,18 @@ UnitGather::UnitGather(UnitGather&&) noexcept = default;
 UnitGather& UnitGather::operator=(UnitGather&&) noexcept = default;
 UnitGather::~UnitGather() = default;
 bool UnitGather::set(const UnitLists&, void*) { refuse(); }
+const void* UnitGather::place() const { refuse(); }
 void UnitGather::run(const double*, std::uint32_t, const double*, double*, std::uint8_t*, void*) { refuse(); }
+
+GatedStep::GatedStep(const GatedStepSettings&) { refuse(); }
+GatedStep::GatedStep(GatedStep&&) noexcept = default;
+GatedStep& GatedStep::operator=(GatedStep&&) noexcept = default;
+GatedStep::~GatedStep() = default;
+void GatedStep::set_tensors(std::span<const AdamWTensor>, std::span<const std::uint32_t>, void*) { refuse(); }
+UnitSignals& GatedStep::signals() { refuse(); }
+StepTicket GatedStep::run(const GatedStepInputs&, void*) { refuse(); }
+StepNumbers GatedStep::read(StepTicket) const { refuse(); }
+std::uint64_t GatedStep::recordings() const { refuse(); }
 
 void clear_amaxes(float*, std::uint64_t, void*) { refuse(); }
 void keep_larger(const float*, float*, std::uint64_t, void*) { refuse(); }

@@ -88,10 +88,11 @@ __device__ double square_at_end(const typename Element::Scalar* data, unsigned c
 
 /// A lane's share of a chunk: elements up to the first 16-byte boundary, vectors, elements behind the last one.
 template <class Element>
-__device__ double lane_squares(const Chunk& chunk, unsigned lane) {
+__device__ double lane_squares(const void* slice, const Chunk& chunk, unsigned lane) {
   using Scalar = typename Element::Scalar;
   constexpr unsigned kPerVector = sizeof(uint4) / sizeof(Scalar);
-  const auto* const data = static_cast<const Scalar*>(chunk.data);
+  const auto* const data =
+      static_cast<const Scalar*>(slice) + (static_cast<std::uint64_t>(chunk.high_first) << 32 | chunk.low_first);
   const unsigned to_boundary =
       static_cast<unsigned>(-reinterpret_cast<std::uintptr_t>(data) % sizeof(uint4)) / sizeof(Scalar);
   const unsigned lead = min(to_boundary, chunk.span);
@@ -117,22 +118,26 @@ __device__ double lane_squares(const Chunk& chunk, unsigned lane) {
 
 /// A warp sums one chunk. Blocks are handed out by the device, so that a slow SM takes fewer.
 __global__ void __launch_bounds__(kThreads, kBlocksAnSm)
-    chunk_squares(const Chunk* __restrict__ chunks, unsigned count, double* __restrict__ partials) {
+    chunk_squares(const Chunk* __restrict__ chunks, unsigned count, const void* const* __restrict__ addresses,
+                  double* __restrict__ partials) {
   const unsigned index = blockIdx.x * (kThreads / kWarpLanes) + threadIdx.x / kWarpLanes;
   const unsigned lane = threadIdx.x % kWarpLanes;
   if (index >= count) return;
   const Chunk chunk = chunks[index];
+  const void* const slice = addresses[chunk.slice];
   double sum = 0;
-  switch (chunk.type) {
-    case ElementType::float32:
-      sum = lane_squares<Float32>(chunk, lane);
-      break;
-    case ElementType::bfloat16:
-      sum = lane_squares<BFloat16>(chunk, lane);
-      break;
-    case ElementType::float16:
-      sum = lane_squares<Float16>(chunk, lane);
-      break;
+  if (slice != nullptr) {
+    switch (chunk.type) {
+      case ElementType::float32:
+        sum = lane_squares<Float32>(slice, chunk, lane);
+        break;
+      case ElementType::bfloat16:
+        sum = lane_squares<BFloat16>(slice, chunk, lane);
+        break;
+      case ElementType::float16:
+        sum = lane_squares<Float16>(slice, chunk, lane);
+        break;
+    }
   }
   sum = warp_sum(sum);
   if (lane == 0) partials[index] = sum;
@@ -215,9 +220,26 @@ struct UnitNorms::Impl {
     return reinterpret_cast<const std::uint32_t*>(device_chunks() + chunks);
   }
 
+  bool fits(std::span<const Slice> given) const {
+    return has_table && std::equal(given.begin(), given.end(), slices.begin(), slices.end(), has_shape_of);
+  }
+
+  /// Sends the slices' addresses, where they are not there.
+  void send_addresses(std::span<const Slice> given, cudaStream_t stream) {
+    const auto is_at = [](const Slice& slice, const void* address) { return slice.data == address; };
+    if (std::equal(given.begin(), given.end(), sent.begin(), sent.end(), is_at)) return;
+    sent.clear();  // until they are on the device
+    auto* const staging = reinterpret_cast<const void**>(addresses.begin(given.size_bytes()));
+    for (std::size_t i = 0; i < given.size(); ++i) staging[i] = given[i].data;
+    addresses.send(stream);
+    for (const Slice& slice : given) sent.push_back(slice.data);
+  }
+
   std::uint32_t units;
   std::vector<Slice> slices;  // that the table was made of
   bool has_table = false;
+  UploadedBytes addresses;
+  std::vector<const void*> sent;
   ChunkTable table;
   unsigned chunks = 0;
   std::uint32_t most_chunks = 0;
@@ -233,21 +255,30 @@ UnitNorms& UnitNorms::operator=(UnitNorms&&) noexcept = default;
 UnitNorms::~UnitNorms() = default;
 
 bool UnitNorms::sum_squares(std::span<const Slice> slices, double* sums, void* stream) {
+  const bool anew = set_shapes(slices, stream);
+  impl_->send_addresses(slices, stream_of(stream));
+  sum_squares_at(reinterpret_cast<const void* const*>(impl_->addresses.device()), sums, stream);
+  return anew;
+}
+
+bool UnitNorms::set_shapes(std::span<const Slice> slices, void* stream) {
+  Impl& self = *impl_;
+  if (self.fits(slices)) return false;
+  build_chunks(slices, self.units, self.table);
+  self.has_table = false;  // until it is on the device
+  self.slices.assign(slices.begin(), slices.end());
+  self.upload(stream_of(stream));
+  self.has_table = true;
+  return true;
+}
+
+void UnitNorms::sum_squares_at(const void* const* addresses, double* sums, void* stream) {
   Impl& self = *impl_;
   const cudaStream_t on = stream_of(stream);
-  const bool moved =
-      !self.has_table || !std::equal(slices.begin(), slices.end(), self.slices.begin(), self.slices.end());
-  if (moved) {
-    build_chunks(slices, self.units, self.table);
-    self.has_table = false;  // until it is on the device
-    self.slices.assign(slices.begin(), slices.end());
-    self.upload(on);
-    self.has_table = true;
-  }
-  if (self.units == 0) return moved;
+  if (self.units == 0) return;
   if (self.chunks > 0) {
     chunk_squares<<<blocks_for(self.chunks, kThreads / kWarpLanes), kThreads, 0, on>>>(
-        self.device_chunks(), self.chunks, self.partials.data());
+        self.device_chunks(), self.chunks, addresses, self.partials.data());
     check_launch("chunk_squares");
   }
   if (self.most_chunks <= kMostChunksOfAWarp) {
@@ -258,7 +289,6 @@ bool UnitNorms::sum_squares(std::span<const Slice> slices, double* sums, void* s
                                                             self.units, sums);
   }
   check_launch("unit_squares");
-  return moved;
 }
 
 void UnitNorms::clip(const double* sums, double max_norm, const ClipOutputs& outputs, void* stream) {

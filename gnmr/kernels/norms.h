@@ -51,9 +51,15 @@ class UnitNorms {
   ~UnitNorms();
 
   /// sums[unit] becomes the sum of the squares of all its elements; 0 where it has none. The slices are compared with
-  /// those of the last call, and the table on the device is made anew only where one differs. Returns whether it was.
-  /// An `Error`, with nothing done, as `build_chunks`.
+  /// those of the last call: the table on the device is made anew only where a shape differs, and addresses are sent
+  /// only where one does. Returns whether the table was. An `Error`, with nothing done, as `build_chunks`.
   bool sum_squares(std::span<const Slice> slices, double* sums, void* stream);
+
+  /// The two halves of it, for those who send addresses to the device themselves: the first makes the table, where
+  /// these slices have other shapes than the last ones (`has_shape_of`), and returns whether it did; the second finds
+  /// slice i at addresses[i], in device memory, and passes over a null.
+  bool set_shapes(std::span<const Slice> slices, void* stream);
+  void sum_squares_at(const void* const* addresses, double* sums, void* stream);
 
   /// Norms and gate from sums. An infinite `max_norm` clips nothing.
   void clip(const double* sums, double max_norm, const ClipOutputs& outputs, void* stream);

@@ -74,7 +74,8 @@ __device__ Counts read_counts(const Counts* from) {
 }
 
 __global__ void __launch_bounds__(kThreads)
-    changes(const __grid_constant__ Step step, AlarmRules rules, Hold hold, SignalOutputs outputs) {
+    changes(const __grid_constant__ Step step, AlarmRules rules, Hold given, const Hold* __restrict__ on_device,
+            SignalOutputs outputs) {
   Totals& totals = *step.totals;
   const StepColumns columns = columns_of(step);
   const double centre = centre_of(totals.centre_sum, totals.centre_count);
@@ -89,6 +90,7 @@ __global__ void __launch_bounds__(kThreads)
   add_counts(mine, &totals.counts);
   if (!is_last_block(&totals.tickets) || threadIdx.x != 0) return;
 
+  const Hold hold = on_device != nullptr ? *on_device : given;
   const StepAlarm alarm = alarm_of(rules, read_counts(&totals.counts), centre, hold);
   if (outputs.alarm != nullptr) *outputs.alarm = alarm;
   if (outputs.gate != nullptr && alarm.held != 0) outputs.gate->apply = 0;
@@ -122,7 +124,8 @@ struct UnitSignals::Impl {
                         .inverses = inverses.data(),
                         .norms = inputs.norms,
                         .sampled = inputs.sampled,
-                        .flags = reinterpret_cast<const std::uint8_t*>(flags.device()),
+                        .flags = inputs.flags != nullptr ? inputs.flags
+                                                         : reinterpret_cast<const std::uint8_t*>(flags.device()),
                         .patrol = inputs.patrol},
             .memories = {unit_columns(memories[0].data(), units), unit_columns(memories[1].data(), units)},
             .totals = totals.data()};
@@ -164,7 +167,7 @@ void UnitSignals::observe(const SignalInputs& inputs, Hold hold, const SignalOut
   const cudaStream_t on = stream_of(stream);
   ratios<<<blocks, kThreads, 0, on>>>(step);
   check_launch("ratios");
-  changes<<<blocks, kThreads, 0, on>>>(step, impl_->settings.alarm, hold, outputs);
+  changes<<<blocks, kThreads, 0, on>>>(step, impl_->settings.alarm, hold, inputs.hold, outputs);
   check_launch("changes");
 }
 

@@ -34,6 +34,8 @@ struct SignalInputs {
   const double* norms = nullptr;
   const std::uint8_t* sampled = nullptr;  // 0: no sample; null: all have one
   const std::uint8_t* patrol = nullptr;   // patrol_flag; null: there was none
+  const std::uint8_t* flags = nullptr;    // unit_flag; null: as `set_flags` has them
+  const Hold* hold = nullptr;             // one, taken in the place of the argument; null: that
 };
 
 /// What a step writes; null: not wanted.

@@ -81,7 +81,8 @@ ReferenceSignals::ReferenceSignals(std::uint32_t units, const SignalSettings& se
       risks_(units),
       severities_(units) {}
 
-const StepAlarm& ReferenceSignals::observe(const SignalInputs& inputs, Hold hold) {
+const StepAlarm& ReferenceSignals::observe(const SignalInputs& inputs, Hold given) {
+  const Hold hold = inputs.hold != nullptr ? *inputs.hold : given;
   SignalMemory next = memory_;
   const StepColumns step{.rules = settings_.rules,
                          .units = units_,
@@ -92,7 +93,7 @@ const StepAlarm& ReferenceSignals::observe(const SignalInputs& inputs, Hold hold
                          .inverses = next.inverses.data(),
                          .norms = inputs.norms,
                          .sampled = inputs.sampled,
-                         .flags = flags_.data(),
+                         .flags = inputs.flags != nullptr ? inputs.flags : flags_.data(),
                          .patrol = inputs.patrol};
   CentreShare shares{0, 0};
   for (std::size_t unit = 0; unit < units_; ++unit) {

@@ -50,6 +50,8 @@ bool UnitGather::set(const UnitLists& lists, void* stream) {
   return true;
 }
 
+const void* UnitGather::place() const { return impl_->uploaded.device(); }
+
 void UnitGather::run(const double* sums, std::uint32_t count, const double* more, double* norms, std::uint8_t* sampled,
                      void* stream) {
   if (impl_->lists.first.size() < 2) return;

@@ -38,6 +38,9 @@ class UnitGather {
   /// lists.
   bool set(const UnitLists& lists, void* stream);
 
+  /// Where the lists are on the device: launches that were recorded are good as long as it stays.
+  const void* place() const;
+
   /// norms[unit] becomes the root of its sums; sampled[unit] 0 where it has none, else 1. An index below `count` is one
   /// of `sums`, others go on in `more`.
   void run(const double* sums, std::uint32_t count, const double* more, double* norms, std::uint8_t* sampled,

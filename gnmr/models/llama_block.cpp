@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "gnmr/torch/shared_input.h"
+
 namespace gnmr::models {
 
 EmbeddingImpl::EmbeddingImpl(std::int64_t vocabulary, std::int64_t hidden)
@@ -48,16 +50,27 @@ LlamaBlockImpl::LlamaBlockImpl(const LlamaConfig& config)
 at::Tensor LlamaBlockImpl::forward(const at::Tensor& input, const RotaryTable& table) {
   const at::Tensor attended = o->forward(attend(norm1->forward(input), table));
   const auto [middle, normed] = norm2->forward(input, attended);
-  return middle + down->forward(swiglu(gate->forward(normed), up->forward(normed)));
+  return middle + down->forward(expand(normed));
+}
+
+std::array<at::Tensor, 3> LlamaBlockImpl::project(const at::Tensor& input, const RotaryTable& table) {
+  const nn::SharedInput shared(input);
+  // Heads stay beside each other in memory; attention takes them by stride.
+  const at::Tensor queries = rotate_positions(q->forward(input), table, heads_);
+  const at::Tensor keys = rotate_positions(k->forward(input), table, key_value_heads_);
+  const at::Tensor values = v->forward(input).view({input.size(0), input.size(1), key_value_heads_, head_dim_});
+  return {queries.transpose(1, 2), keys.transpose(1, 2), values.transpose(1, 2)};
+}
+
+at::Tensor LlamaBlockImpl::expand(const at::Tensor& input) {
+  const nn::SharedInput shared(input);
+  return swiglu(gate->forward(input), up->forward(input));
 }
 
 at::Tensor LlamaBlockImpl::attend(const at::Tensor& input, const RotaryTable& table) {
   const std::int64_t batch = input.size(0);
   const std::int64_t positions = input.size(1);
-  // Heads stay beside each other in memory; attention takes them by stride.
-  const at::Tensor queries = rotate_positions(q->forward(input), table, heads_).transpose(1, 2);
-  const at::Tensor keys = rotate_positions(k->forward(input), table, key_value_heads_).transpose(1, 2);
-  const at::Tensor values = v->forward(input).view({batch, positions, key_value_heads_, head_dim_}).transpose(1, 2);
+  const auto [queries, keys, values] = project(input, table);
   const at::Tensor mixed = at::scaled_dot_product_attention(queries, keys, values, {}, 0.0, /*is_causal=*/true,
                                                             std::nullopt, /*enable_gqa=*/heads_ != key_value_heads_);
   return mixed.transpose(1, 2).reshape({batch, positions, heads_ * head_dim_});

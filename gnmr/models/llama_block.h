@@ -8,6 +8,7 @@
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -65,6 +66,12 @@ class LlamaBlockImpl : public torch::nn::Module {
 
  private:
   at::Tensor attend(const at::Tensor& input, const RotaryTable& table);
+
+  /// Queries, keys and values, [batch, heads, positions, head_dim].
+  std::array<at::Tensor, 3> project(const at::Tensor& input, const RotaryTable& table);
+
+  /// What `down` takes.
+  at::Tensor expand(const at::Tensor& input);
 
   std::int64_t heads_;
   std::int64_t key_value_heads_;

@@ -59,6 +59,8 @@ using Texts = std::vector<std::string>;
   X(std::string, granularity, "layer", "Low precision", "layer|product|block", "What one recoverable unit is")      \
   X(std::string, save_activations, "high", "Low precision", "high|fp8",                                             \
     "How inputs are saved for backward; with fp8 each layer has a unit of its own for it")                          \
+  X(bool, recast_weights, false, "Low precision", "",                                                               \
+    "Backward casts weights again where it could keep their codes: a byte a weight less memory, a little slower")   \
   X(Texts, allow, {}, "Low precision", "GLOB...", "Only linear layers whose names match take the low path [*]")     \
   X(Texts, deny, {}, "Low precision", "GLOB...", "Linear layers that are neither low nor watched [head]")           \
   X(Texts, always_high, {}, "Low precision", "GLOB...", "Units that are watched but stay high")                     \
@@ -142,7 +144,8 @@ TrainSettings read_settings(std::string_view json_text);
 /// What shapes data, weights and arithmetic must be equal, so that the run goes on bit for bit. These may change: where
 /// and how often something is written (`out`, `label`, `resume`, `eval_every`, `eval_batches`, `checkpoint_every`,
 /// `keep_checkpoints`, `signals_every`, `evidence`, `norms`, `errors`), what is there already (`init`; `data`, whose
-/// content is compared by its fingerprint, not by its paths), memory against time (`recompute`, `graphs`), and control
+/// content is compared by its fingerprint, not by its paths), memory against time (`recompute`, `graphs`,
+/// `recast_weights`), and control
 /// (`controller`, its options, `watch_steps`, `set`, `random_units`, `patrol`, `evidence_from`, `disarm_after`), with
 /// which the run is from then on another one.
 std::vector<std::string> changed_on_resume(const TrainSettings& before, const TrainSettings& now);

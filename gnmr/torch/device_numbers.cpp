@@ -92,8 +92,15 @@ void DeviceNumbers::end_step() {
   }
 }
 
-NumbersOnTheWay DeviceNumbers::send() const {
-  std::vector<at::Tensor> tensors{bytes_};
+NumbersOnTheWay DeviceNumbers::send() const { return send({bytes_}); }
+
+NumbersOnTheWay DeviceNumbers::send_rest() const { return send(std::vector<at::Tensor>()); }
+
+std::span<const std::byte> DeviceNumbers::bytes() const {
+  return {static_cast<const std::byte*>(bytes_.const_data_ptr()), static_cast<std::size_t>(bytes_.numel())};
+}
+
+NumbersOnTheWay DeviceNumbers::send(std::vector<at::Tensor> tensors) const {
   std::vector<at::Tensor> parts;
   std::vector<std::size_t> indices;
   for (const CastEntry& entry : casts_) {
@@ -105,24 +112,28 @@ NumbersOnTheWay DeviceNumbers::send() const {
 }
 
 HostNumbers NumbersOnTheWay::wait() {
-  const std::vector<at::Tensor>& copies = copies_.wait();
+  const at::Tensor& bytes = copies_.wait().front();
+  return wait({static_cast<const std::byte*>(bytes.const_data_ptr()), static_cast<std::size_t>(bytes.numel())});
+}
+
+HostNumbers NumbersOnTheWay::wait(std::span<const std::byte> bytes) {
   HostNumbers numbers{.squares = std::vector<double>(layers_ * kProductCount),
                       .errors = std::vector<kernels::ErrorTotals>(layers_ * kErrorPlaces),
                       .amaxes = std::vector<float>(layers_ * kOperandCount)};
-  const auto* from = copies[0].const_data_ptr<std::uint8_t>();
   const auto take = [&](auto& values) {
-    const std::size_t bytes = values.size() * sizeof(values[0]);
-    std::memcpy(values.data(), from, bytes);
-    from += bytes;
+    const std::size_t size = values.size() * sizeof(values[0]);
+    std::memcpy(values.data(), bytes.data(), size);
+    bytes = bytes.subspan(size);
   };
   take(numbers.squares);
   take(numbers.errors);
   take(numbers.amaxes);
   if (cast_indices_.empty()) return numbers;
+  const auto* const casts = copies_.wait().back().const_data_ptr<std::uint8_t>();
   numbers.casts.resize(layers_ * kProductCount * 2);
   for (std::size_t index = 0; index < cast_indices_.size(); ++index) {
     formats::Statistics seen;
-    std::memcpy(&seen, copies[1].const_data_ptr<std::uint8_t>() + index * sizeof seen, sizeof seen);
+    std::memcpy(&seen, casts + index * sizeof seen, sizeof seen);
     numbers.casts[cast_indices_[index]] += seen;
   }
   return numbers;

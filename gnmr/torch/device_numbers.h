@@ -9,9 +9,11 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -46,12 +48,15 @@ class NumbersOnTheWay {
   /// Waits for it.
   HostNumbers wait();
 
+  /// The same where the caller has brought the bytes of `DeviceNumbers::bytes` himself.
+  HostNumbers wait(std::span<const std::byte> bytes);
+
  private:
   friend class DeviceNumbers;
   NumbersOnTheWay(PinnedCopies copies, std::vector<std::size_t> cast_indices, std::size_t layers)
       : copies_(std::move(copies)), cast_indices_(std::move(cast_indices)), layers_(layers) {}
 
-  PinnedCopies copies_;
+  PinnedCopies copies_;  // all numbers unless the caller brings them, and what casts did where there were any
   std::vector<std::size_t> cast_indices_;
   std::size_t layers_;
 };
@@ -73,6 +78,12 @@ class DeviceNumbers {
 
   /// All numbers of the step so far; nothing waits.
   NumbersOnTheWay send() const;
+
+  /// The same, all but `bytes`.
+  NumbersOnTheWay send_rest() const;
+
+  /// Where most of the numbers lie, for those who copy them with others; the place stays.
+  std::span<const std::byte> bytes() const;
 
   /// The squares of products' gradients, one a layer and product.
   const double* squares() const { return doubles_.const_data_ptr<double>(); }
@@ -101,6 +112,8 @@ class DeviceNumbers {
     std::size_t index;
     at::Tensor bytes;
   };
+
+  NumbersOnTheWay send(std::vector<at::Tensor> tensors) const;
 
   std::size_t layers_;
   c10::Device device_;

@@ -60,6 +60,7 @@ struct LinearPaths {
   std::array<bool, kProductCount> low{};  // which products run low
   bool save_low = false;                  // whether the input is saved for backward in 8 bits
   bool can_save_low = false;              // whether it ever is: then that is compared too
+  bool keep_low_weight = true;            // false: backward casts the weight again, for a byte a weight less memory
   LowPathHook* hook = nullptr;            // a laboratory's; it outlives the step
 
   // What to measure in this step.

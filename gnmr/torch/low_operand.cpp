@@ -2,6 +2,7 @@
 #include "gnmr/torch/low_operand.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/mm.h>
 
@@ -47,8 +48,8 @@ struct Casting {
   const CastRule& rule;
   const at::Tensor& matrix;  // what evidence compares with
   const at::Tensor& source;  // what is cast
+  CastCounts& counts;
 
-  bool measures() const { return paths.measure_casts && paths.observing; }
   bool was_changed() const { return !source.is_same(matrix); }
   formats::Statistics& evidence(Product product, std::size_t place) const {
     return paths.measured[index_of(product)].casts[place];
@@ -79,15 +80,15 @@ at::Tensor cast_to_numbers(const Casting& casting) {
     // Before anything is remembered the scale is that of the tensor itself.
     cast.delayed_scale = scale ? *scale : formats::float32_scale(casting.rule.format, finite_amax(source));
   }
-  if (!casting.measures()) return cast_operand(source, cast);
-  formats::Statistics seen;
+  if (!counts_casts(paths)) return cast_operand(source, cast);
+  formats::Statistics& seen = casting.counts.on_host;
   cast.statistics = &seen;
   at::Tensor result = cast_operand(source, cast);
   if (casting.was_changed() && casting.rule.hadamard == 0) {
     measure_changed(casting.matrix.to(at::kFloat), source, result, seen);
   }
-  casting.evidence(use.product, use.place) += seen;
-  if (use.shared) casting.evidence(use.other_product, use.other_place) += seen;
+  casting.counts.counted = true;
+  add_evidence(paths, use, casting.counts, source.device());
   return result;
 }
 
@@ -136,12 +137,12 @@ Fp8Matrix cast_to_codes(const Casting& casting) {
   Fp8Cast cast{.rule = casting.rule, .by_rows = rows_first || use.shared, .by_columns = !rows_first || use.shared};
   LayerNumbers numbers = numbers_of(paths, casting.source.device());
   if (is_delayed(casting.rule)) cast.given_scale = numbers.delayed_scale(use.product, use.place);
-  const bool counts = casting.measures() && !casting.was_changed();
-  if (counts) {
+  if (counts_casts(paths) && !casting.was_changed()) {
     formats::Statistics* const own = numbers.statistics(use.product, use.place);
     formats::Statistics* const other = use.shared ? numbers.statistics(use.other_product, use.other_place) : nullptr;
     cast.statistics_by_rows = rows_first ? own : other;
     cast.statistics_by_columns = rows_first ? other : own;
+    casting.counts = {.counted = true, .on_device = {own, other}};
   }
   const Operand operand = recipes::operands_of(use.product)[use.place];
   Fp8Matrix codes;
@@ -153,7 +154,7 @@ Fp8Matrix cast_to_codes(const Casting& casting) {
   } else {
     codes = cast_to_fp8(casting.source, cast);
   }
-  if (casting.measures() && casting.was_changed()) {
+  if (counts_casts(paths) && casting.was_changed()) {
     measure_changed_codes(casting, codes, rows_first, use.product, use.place);
     if (use.shared) measure_changed_codes(casting, codes, !rows_first, use.other_product, use.other_place);
   }
@@ -203,7 +204,25 @@ bool can_share_cast(const LinearPaths& paths, const OperandUse& use, const at::T
   return rule->ignores_direction() || (paths.hook == nullptr && can_cast_to_fp8(matrix, *rule));
 }
 
-LowOperand low_operand(LinearPaths& paths, const OperandUse& use, const at::Tensor& matrix) {
+bool counts_casts(const LinearPaths& paths) { return paths.measure_casts && paths.observing; }
+
+void add_evidence(LinearPaths& paths, const OperandUse& use, const CastCounts& counts, const c10::Device& device) {
+  const auto add = [&](Product product, std::size_t place, const formats::Statistics* on_device) {
+    if (on_device == nullptr) {
+      paths.measured[index_of(product)].casts[place] += counts.on_host;
+      return;
+    }
+    const auto bytes = [&](const formats::Statistics* statistics) {
+      return at::from_blob(const_cast<formats::Statistics*>(statistics), {sizeof(formats::Statistics)},
+                           at::TensorOptions().dtype(at::kByte).device(device));
+    };
+    bytes(numbers_of(paths, device).statistics(product, place)).copy_(bytes(on_device));
+  };
+  add(use.product, use.place, counts.on_device[0]);
+  if (use.shared) add(use.other_product, use.other_place, counts.on_device[1]);
+}
+
+LowOperand low_operand(LinearPaths& paths, const OperandUse& use, const at::Tensor& matrix, CastCounts* counts) {
   const auto& rule = paths.recipe->rule(use.product, use.place);
   const Operand operand = recipes::operands_of(use.product)[use.place];
   const LowPathCall call = call_of(paths, use.product);
@@ -212,7 +231,8 @@ LowOperand low_operand(LinearPaths& paths, const OperandUse& use, const at::Tens
   LowOperand low;
   if (rule) {
     const at::Tensor source = hook != nullptr ? hook->in_cast(call, operand, before) : before;
-    const Casting casting{paths, use, *rule, before, source};
+    CastCounts uncounted;
+    const Casting casting{paths, use, *rule, before, source, counts != nullptr ? *counts : uncounted};
     if (can_cast_to_fp8(source, *rule)) {
       low.codes = cast_to_codes(casting);
     } else {

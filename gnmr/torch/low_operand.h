@@ -2,7 +2,8 @@
 // Operands as a low path has them: numbers that were rounded, or real codes with their scales; and products of them.
 //
 // Goals: one way to a low product on every device; both sides of a matrix out of one cast where two products need them;
-// hooks, evidence and amax on the way. Non-goals: which product runs low (switchable_linear.h).
+// hooks, evidence and amax on the way. Non-goals: which product runs low (switchable_linear.h), casts that several
+// layers share (shared_input.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -50,8 +51,23 @@ struct OperandUse {
 /// sides out of one cast, which real codes have.
 bool can_share_cast(const LinearPaths& paths, const OperandUse& use, const at::Tensor& matrix);
 
-/// The operand as the low path of its product sees it; evidence goes to the product, or to both.
-LowOperand low_operand(LinearPaths& paths, const OperandUse& use, const at::Tensor& matrix);
+/// What a cast did to its values, where a layer's evidence asks for it.
+struct CastCounts {
+  bool counted = false;
+  formats::Statistics on_host = {};                       // where nothing is on the device
+  std::array<const formats::Statistics*, 2> on_device{};  // the product's and the other one's; until the next step
+};
+
+/// Whether a layer's casts are counted in this pass.
+bool counts_casts(const LinearPaths& paths);
+
+/// The operand as the low path of its product sees it; evidence goes to the product, or to both, and to `counts` where
+/// there is no hook.
+LowOperand low_operand(LinearPaths& paths, const OperandUse& use, const at::Tensor& matrix,
+                       CastCounts* counts = nullptr);
+
+/// The evidence of a layer that takes a cast which was counted for another one.
+void add_evidence(LinearPaths& paths, const OperandUse& use, const CastCounts& counts, const c10::Device& device);
 
 /// The low product of two operands, [m, n], of this type.
 at::Tensor low_product(const LinearPaths& paths, Product product, const LowOperand& left, const LowOperand& right,

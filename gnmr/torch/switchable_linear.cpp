@@ -12,6 +12,7 @@
 #include "gnmr/torch/device_numbers.h"
 #include "gnmr/torch/low_operand.h"
 #include "gnmr/torch/operand_cast.h"
+#include "gnmr/torch/shared_input.h"
 #include "gnmr/torch/squared_norm.h"
 #include "gnmr/torch/thin_product.h"
 
@@ -121,19 +122,20 @@ class LinearFunction : public torch::autograd::Function<LinearFunction> {
   static Variable forward(AutogradContext* context, const Variable& input, const Variable& weight,
                           const std::optional<Variable>& bias, const c10::intrusive_ptr<PathsHolder>& holder) {
     LinearPaths& paths = *holder->paths;
+    SharedInput* const shared = SharedInput::of(input);
     const at::Tensor matrix = input.reshape({-1, weight.size(1)});
     observe(paths, Product::forward, 0, matrix);
     observe(paths, Product::forward, 1, weight);
     Saved saved{.weight = weight, .input = matrix};
     at::Tensor result;
     if (paths.recipe != nullptr && paths.low[index_of(Product::forward)]) {
-      result = low_forward(paths, matrix, weight, saved);
+      result = low_forward(paths, matrix, weight, shared, saved);
       if (compares(paths, Comparison::projected)) patrol_rows(paths, Product::forward, result, matrix, weight, true);
     } else {
       result = at::mm(matrix, weight.t());
       if (compares(paths, Comparison::full)) {
         Saved unused;
-        compare_in_full(paths, index_of(Product::forward), low_forward(paths, matrix, weight, unused), result);
+        compare_in_full(paths, index_of(Product::forward), low_forward(paths, matrix, weight, shared, unused), result);
       }
     }
     if (paths.can_save_low && paths.comparison != Comparison::none && paths.observing) compare_saved(paths, matrix);
@@ -142,7 +144,7 @@ class LinearFunction : public torch::autograd::Function<LinearFunction> {
     // The input itself may not be there in backward.
     if (patrols_weight) saved.projected_input = project_input(paths, matrix);
     if (bias) result.add_(*bias);
-    save(context, paths, saved);
+    save(context, paths, saved, shared);
     context->saved_data["paths"] = c10::IValue::make_capsule(holder);
     context->saved_data["has_bias"] = bias.has_value();
     std::vector<std::int64_t> shape = input.sizes().vec();
@@ -186,11 +188,13 @@ class LinearFunction : public torch::autograd::Function<LinearFunction> {
     LowOperand cast_input = {};       // undefined: there is none
   };
 
-  /// The low product; what backward can use of it goes to `saved`.
-  static at::Tensor low_forward(LinearPaths& paths, const at::Tensor& matrix, const at::Tensor& weight, Saved& saved) {
+  /// The low product; what backward can use of it goes to `saved`. `shared`: the input, where other layers have it too.
+  static at::Tensor low_forward(LinearPaths& paths, const at::Tensor& matrix, const at::Tensor& weight,
+                                SharedInput* shared, Saved& saved) {
     const OperandUse input_use = sharing(paths, kInputUse, matrix, !paths.save_low);
-    const OperandUse weight_use = sharing(paths, kWeightUse, weight, true);
-    const LowOperand low_input = low_operand(paths, input_use, matrix);
+    const OperandUse weight_use = sharing(paths, kWeightUse, weight, paths.keep_low_weight);
+    const LowOperand low_input =
+        shared != nullptr ? shared->operand(paths, input_use, matrix) : low_operand(paths, input_use, matrix);
     const LowOperand low_weight = low_operand(paths, weight_use, weight);
     if (input_use.shared) {
       saved.input = at::Tensor();
@@ -206,12 +210,12 @@ class LinearFunction : public torch::autograd::Function<LinearFunction> {
     tensors.insert(tensors.end(), {operand.values, side.codes, side.scales});
   }
 
-  static void save(AutogradContext* context, const LinearPaths& paths, const Saved& saved) {
+  static void save(AutogradContext* context, const LinearPaths& paths, const Saved& saved, SharedInput* shared) {
     variable_list tensors{saved.weight, saved.projected_input};
     append(saved.cast_weight, tensors);
     append(saved.cast_input, tensors);
     if (paths.save_low) {
-      const SavedMatrix bits = save_in_8_bits(saved.input);
+      const SavedMatrix bits = shared != nullptr ? shared->in_8_bits(saved.input) : save_in_8_bits(saved.input);
       tensors.insert(tensors.end(), {bits.codes, bits.scales});
     } else {
       tensors.push_back(saved.input);

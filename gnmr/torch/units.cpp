@@ -81,10 +81,12 @@ void RecoverableUnits::find_layers(const torch::nn::Module& model, const UnitSel
     paths.recipe = recipe_;
     paths.clock = clock_;
     paths.can_save_low = selection.save_in_8_bits;
+    paths.keep_low_weight = !selection.recast_weights;
     paths.layer = static_cast<std::uint32_t>(layers_.size());
     layer.frozen = std::none_of(layer.parameters.begin(), layer.parameters.end(),
                                 [&](std::size_t index) { return parameters_[index].requires_grad(); });
     paths.measure_products = selection.granularity == Granularity::product || layer.frozen;
+    measures_products_ = measures_products_ || paths.measure_products;
     layers_.push_back(std::move(layer));
   }
 }
@@ -331,6 +333,7 @@ kernels::UnitLists RecoverableUnits::norm_lists(std::span<const std::uint8_t> ha
 }
 
 void RecoverableUnits::measure_casts(bool wanted) {
+  measures_casts_ = wanted;
   for (Layer& layer : layers_) layer.module->paths().measure_casts = wanted;
 }
 

@@ -36,6 +36,7 @@ struct UnitSelection {
   std::vector<std::string> deny = {"head"};  // globs of layers that do not, and are not watched
   std::vector<std::string> forced = {};      // globs of units that the user switches, not the controller
   bool save_in_8_bits = false;               // inputs wait for backward in 8 bits; a unit more for each layer
+  bool recast_weights = false;               // codes of weights do not wait for backward: they are made again
 };
 
 /// How much of a model is watched.
@@ -103,14 +104,21 @@ class RecoverableUnits {
   /// What was measured in a step, some of it on its way from the device.
   struct Measurements {
     NumbersOnTheWay numbers;
-    std::vector<std::array<ProductMeasurement, kProductCount>> on_host;  // of each layer
+    std::vector<std::array<ProductMeasurement, kProductCount>> on_host;  // of each layer; empty: nothing is
   };
 
   /// What was measured in this step; null where all of it is on the host.
   std::unique_ptr<Measurements> send_measurements() const;
 
+  /// The same, all but the bytes of `device_numbers`, which the caller brings to `take_measurements`.
+  std::unique_ptr<Measurements> send_other_measurements() const;
+
   /// What was measured and is asked for below is this from now on, waiting for it; nothing where it is null.
   void take_measurements(Measurements* measurements);
+  void take_measurements(Measurements* measurements, std::span<const std::byte> numbers);
+
+  /// Whether some unit's norm is that of its products' gradients: then `norm_lists` may differ in each step.
+  bool has_norms_of_products() const { return measures_products_; }
 
   /// Which sums of squares make the units' norms, for those who have them on a device: those of the parameters, then
   /// the squares of products.
@@ -220,6 +228,8 @@ class RecoverableUnits {
   bool is_patrolled(std::size_t layer) const;
   static bool measures_norm(const Part& part, std::size_t product);
   void use_device();
+  std::unique_ptr<Measurements> measurements_with(NumbersOnTheWay numbers) const;
+  void take(Measurements& measurements, const HostNumbers& numbers);
 
   std::shared_ptr<const Recipe> recipe_;
   std::shared_ptr<StepClock> clock_;
@@ -231,6 +241,8 @@ class RecoverableUnits {
   std::vector<std::uint8_t> requested_;
   std::vector<std::uint8_t> in_force_;
   bool save_in_8_bits_ = false;
+  bool measures_products_ = false;  // of some layer
+  bool measures_casts_ = false;
   std::vector<std::uint32_t> patrol_round_;  // of each layer; empty: no patrol
   std::uint32_t patrol_rounds_ = 0;
   double patrol_share_ = 0;  // of a step's multiply-adds, the dearest round's

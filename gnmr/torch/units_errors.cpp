@@ -68,22 +68,38 @@ std::string RecoverableUnits::patrol_text() const {
 }
 
 std::unique_ptr<RecoverableUnits::Measurements> RecoverableUnits::send_measurements() const {
-  if (numbers_ == nullptr) return nullptr;
-  auto measurements = std::make_unique<Measurements>(Measurements{numbers_->send(), {}});
+  return numbers_ != nullptr ? measurements_with(numbers_->send()) : nullptr;
+}
+
+std::unique_ptr<RecoverableUnits::Measurements> RecoverableUnits::send_other_measurements() const {
+  return numbers_ != nullptr ? measurements_with(numbers_->send_rest()) : nullptr;
+}
+
+std::unique_ptr<RecoverableUnits::Measurements> RecoverableUnits::measurements_with(NumbersOnTheWay numbers) const {
+  auto measurements = std::make_unique<Measurements>(Measurements{std::move(numbers), {}});
+  // Whether a product was measured is known to the host, and so is evidence of casts that are emulated.
+  if (!measures_products_ && !measures_casts_) return measurements;
   for (const Layer& layer : layers_) measurements->on_host.push_back(layer.module->paths().measured);
   return measurements;
 }
 
 void RecoverableUnits::take_measurements(Measurements* measurements) {
-  if (measurements == nullptr) return;
-  const HostNumbers numbers = measurements->numbers.wait();
+  if (measurements != nullptr) take(*measurements, measurements->numbers.wait());
+}
+
+void RecoverableUnits::take_measurements(Measurements* measurements, std::span<const std::byte> numbers) {
+  if (measurements != nullptr) take(*measurements, measurements->numbers.wait(numbers));
+}
+
+void RecoverableUnits::take(Measurements& measurements, const HostNumbers& numbers) {
   const auto sums_of = [](const kernels::ErrorTotals& totals) {
     return ErrorSums{totals.difference, totals.reference, totals.measured > 0};
   };
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
     LinearPaths& paths = layers_[layer].module->paths();
     // Another step may have begun since.
-    paths.measured = measurements->on_host[layer];
+    paths.measured = {};
+    if (!measurements.on_host.empty()) paths.measured = measurements.on_host[layer];
     for (std::size_t product = 0; product < kProductCount; ++product) {
       ProductMeasurement& measured = paths.measured[product];
       measured.squared_norm = numbers.squares[layer * kProductCount + product];

@@ -84,11 +84,14 @@ void AdamW::use_kernels() {
   }
 }
 
-void AdamW::step_behind(const kernels::Gate* gate, double learning_rate) {
+const std::vector<kernels::AdamWTensor>& AdamW::kernel_tensors() {
   kernel_tensors_.clear();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& tensor = parameters_[i].tensor;
     const at::Tensor& gradient = tensor.grad();
+    if (gradient.defined() && !gradient.is_contiguous()) {
+      throw Error("[optimizer] `" + parameters_[i].name + "`: expected a contiguous gradient");
+    }
     kernel_tensors_.push_back({.parameter = tensor.mutable_data_ptr(),
                                .gradient = gradient.defined() ? gradient.const_data_ptr() : nullptr,
                                .mean = means_[i].mutable_data_ptr<float>(),
@@ -100,12 +103,17 @@ void AdamW::step_behind(const kernels::Gate* gate, double learning_rate) {
                                .gradient_type = *nn::kernel_type(gradient.defined() ? gradient : tensor),
                                .weight_decay = parameters_[i].decays ? settings_.weight_decay : 0.0});
   }
-  kernels_->step(kernel_tensors_,
-                 {.learning_rate = learning_rate,
-                  .beta1 = settings_.beta1,
-                  .beta2 = settings_.beta2,
-                  .epsilon = settings_.epsilon},
-                 gate, nn::current_stream(parameters_[0].tensor.device()));
+  return kernel_tensors_;
+}
+
+kernels::AdamWSettings AdamW::kernel_settings(double learning_rate) const {
+  return {
+      .learning_rate = learning_rate, .beta1 = settings_.beta1, .beta2 = settings_.beta2, .epsilon = settings_.epsilon};
+}
+
+void AdamW::step_behind(const kernels::Gate* gate, double learning_rate) {
+  kernels_->step(kernel_tensors(), kernel_settings(learning_rate), gate,
+                 nn::current_stream(parameters_[0].tensor.device()));
 }
 
 void AdamW::update(bool decay, double learning_rate, const std::optional<at::Tensor>& gradient_scale) {

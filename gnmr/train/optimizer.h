@@ -62,6 +62,13 @@ class AdamW {
   /// are scaled; where `has_kernels`.
   void step_behind(const kernels::Gate* gate, double learning_rate);
 
+  /// The tensors of all parameters as the kernels want them, with the gradients that are there now; where
+  /// `has_kernels`. They share memory with the optimizer.
+  const std::vector<kernels::AdamWTensor>& kernel_tensors();
+
+  /// The settings as the kernels want them.
+  kernels::AdamWSettings kernel_settings(double learning_rate) const;
+
   /// Whether the parameters are on a device with our kernels.
   bool has_kernels() const { return kernels_ != nullptr; }
 

@@ -116,7 +116,8 @@ void Trainer::make_units() {
   nn::UnitSelection selection{.granularity = granularity_of(settings_.granularity),
                               .allow = settings_.allow,
                               .deny = settings_.deny,
-                              .save_in_8_bits = settings_.save_activations == "fp8"};
+                              .save_in_8_bits = settings_.save_activations == "fp8",
+                              .recast_weights = settings_.recast_weights};
   for (const run::SwitchRule& rule : rules) selection.forced.push_back(rule.glob);
   // Ranks round different sequences by chance: not by the same one.
   const auto seed = static_cast<std::uint64_t>(settings_.seed) + (static_cast<std::uint64_t>(collective_.rank()) << 32);

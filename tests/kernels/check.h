@@ -86,5 +86,6 @@ void check_compare(Checks& checks);
 void check_delayed_scales(Checks& checks);
 void check_tile_product(Checks& checks);
 void check_unit_gather(Checks& checks);
+void check_gated_step(Checks& checks);
 
 }  // namespace gnmr::kernels::testing

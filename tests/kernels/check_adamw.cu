@@ -167,6 +167,7 @@ void check_steps(Checks& checks) {
   std::vector<Case> cases = make_cases(random, checks.is_small());
   AdamW adamw;
   OnDevice<Gate> gate(1);
+  OnDevice<double> learning_rate(1);
   std::string trouble;
   bool moved = false;
   const int steps = checks.is_small() ? 3 : 20;
@@ -176,9 +177,9 @@ void check_steps(Checks& checks) {
     // Every other step takes the same number from the device.
     AdamWSettings on_device = settings;
     if (step % 2 != 0) {
-      adamw.set_learning_rate(settings.learning_rate, nullptr);
+      learning_rate.put({settings.learning_rate});
       on_device.learning_rate = 777;
-      on_device.device_learning_rate = adamw.device_learning_rate();
+      on_device.device_learning_rate = learning_rate.data();
     }
     gate.put({open});
     for (Case& one : cases) {
@@ -217,7 +218,8 @@ void check_captured(Checks& checks) {
   const Gate open{.total_norm = 1, .coefficient = 1, .apply = 1};
   gate.put({open});
   const AdamWTensor tensor = one.on_device();
-  const AdamWSettings settings{.device_learning_rate = adamw.device_learning_rate()};
+  OnDevice<double> number(1);
+  const AdamWSettings settings{.device_learning_rate = number.data()};
   cudaStream_t stream = nullptr;
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t captured = nullptr;
@@ -226,7 +228,8 @@ void check_captured(Checks& checks) {
   std::string trouble;
   for (int step = 0; step < 4 && trouble.empty(); ++step) {
     const double learning_rate = 1e-2 / (step + 1);
-    adamw.set_learning_rate(learning_rate, stream);
+    number.put({learning_rate});
+    must(cudaDeviceSynchronize());
     if (step == 1) {
       must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
       adamw.step({&tensor, 1}, settings, gate.data(), stream);

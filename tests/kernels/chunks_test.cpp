@@ -15,10 +15,14 @@ namespace {
 
 const std::byte* at(std::uintptr_t address) { return reinterpret_cast<const std::byte*>(address); }
 
+const std::byte* begin_of(const Chunk& chunk, const Slice& slice) {
+  return static_cast<const std::byte*>(slice.data) + first_element(chunk) * bytes_of(chunk.type);
+}
+
 /// Calls `take` with the address and the bytes of each round of a chunk, as a warp reads it.
 template <class Take>
-void for_each_round(const Chunk& chunk, Take take) {
-  const auto* const data = static_cast<const std::byte*>(chunk.data);
+void for_each_round(const Chunk& chunk, const Slice& slice, Take take) {
+  const auto* const data = begin_of(chunk, slice);
   const std::size_t bytes = chunk.span * bytes_of(chunk.type);
   const std::size_t stride = std::size_t{chunk.stride} * 16;
   for (std::size_t first = 0; first < bytes; first += stride) take(data + first, std::min(kRoundBytes, bytes - first));
@@ -36,9 +40,11 @@ void expect_covers(const ChunkTable& table, const std::vector<Slice>& slices, st
       ASSERT_LT(index, table.first_chunk[unit + 1]);
       const Chunk& chunk = table.chunks[index++];
       EXPECT_EQ(chunk.type, slice.type);
-      EXPECT_TRUE(chunk.data == data || reinterpret_cast<std::uintptr_t>(chunk.data) % kChunkAlignment == 0);
+      EXPECT_EQ(&slices[chunk.slice], &slice);
+      const std::byte* const begin = begin_of(chunk, slice);
+      EXPECT_TRUE(begin == data || reinterpret_cast<std::uintptr_t>(begin) % kChunkAlignment == 0);
       std::size_t size = 0;
-      for_each_round(chunk, [&](const std::byte* from, std::size_t bytes) {
+      for_each_round(chunk, slice, [&](const std::byte* from, std::size_t bytes) {
         size += bytes;
         for (std::size_t i = 0; i < bytes; ++i) ++seen.at(static_cast<std::size_t>(from - data) + i);
       });
@@ -86,7 +92,8 @@ TEST(Chunks, ReadSideBySideWhereASliceIsLarge) {
   build_chunks({&slice, 1}, 1, table);
   ASSERT_EQ(table.chunks.size(), 1600u);
   for (std::size_t i = 0; i < table.chunks.size(); ++i) {
-    EXPECT_EQ(table.chunks[i].data, at((1 << 20) + i / kSharing * kWindowBytes + i % kSharing * kRoundBytes));
+    EXPECT_EQ(begin_of(table.chunks[i], slice),
+              at((1 << 20) + i / kSharing * kWindowBytes + i % kSharing * kRoundBytes));
     EXPECT_EQ(table.chunks[i].stride * std::size_t{16}, kSharing * kRoundBytes);
   }
 }
@@ -103,14 +110,45 @@ TEST(Chunks, RefuseWhatCannotBeRead) {
   ChunkTable table;
   const std::vector<Slice> good{{.data = at(64), .count = 8, .unit = 0}};
   build_chunks(good, 1, table);
-  for (const Slice& bad : {Slice{.data = at(64), .count = 8, .unit = 1}, Slice{.data = nullptr, .count = 8, .unit = 0},
-                           Slice{.data = at(66), .count = 8, .unit = 0},
-                           Slice{.data = at(65), .count = 8, .type = ElementType::float16, .unit = 0}}) {
+  for (const Slice& bad :
+       {Slice{.data = at(64), .count = 8, .unit = 1}, Slice{.data = at(64), .count = kMostElements + 1, .unit = 0},
+        Slice{.data = at(66), .count = 8, .unit = 0},
+        Slice{.data = at(65), .count = 8, .type = ElementType::float16, .unit = 0}}) {
     EXPECT_THROW(build_chunks(std::vector<Slice>{good[0], bad}, 1, table), Error);
     EXPECT_EQ(table.chunks.size(), 1u);
   }
   const Slice nothing{.data = nullptr, .count = 0, .unit = 0};
   EXPECT_NO_THROW(build_chunks({&nothing, 1}, 1, table));
+}
+
+TEST(Chunks, BeginFarIntoALargeSlice) {
+  // Beyond 2^32 elements, as a stack of experts has them.
+  const Slice slice{.data = at(1 << 20), .count = (std::uint64_t{5} << 30) + 3, .type = ElementType::bfloat16};
+  ChunkTable table;
+  build_chunks({&slice, 1}, 1, table);
+  const Chunk& last = table.chunks.back();
+  EXPECT_GT(first_element(last), std::uint64_t{1} << 32);
+  EXPECT_EQ(first_element(last) + last.span, slice.count);
+}
+
+TEST(Chunks, StayWhereGradientsMoveByWholeLines) {
+  const Slice slice{.data = at(1 << 20), .count = 100'001, .type = ElementType::bfloat16, .unit = 3};
+  Slice moved = slice;
+  moved.data = at((1 << 22) + 5 * kChunkAlignment);
+  EXPECT_TRUE(has_shape_of(slice, moved));
+  moved.data = nullptr;
+  EXPECT_TRUE(has_shape_of(slice, moved));
+  EXPECT_TRUE(has_shape_of(moved, slice));
+  Slice off = slice;
+  off.data = at((1 << 20) + 2);
+  EXPECT_FALSE(has_shape_of(off, slice));
+  EXPECT_FALSE(has_shape_of(off, moved));
+  EXPECT_TRUE(has_shape_of(moved, off));
+  for (const Slice& other : {Slice{.data = slice.data, .count = 100'000, .type = slice.type, .unit = 3},
+                             Slice{.data = slice.data, .count = 100'001, .type = ElementType::float16, .unit = 3},
+                             Slice{.data = slice.data, .count = 100'001, .type = slice.type, .unit = 2}}) {
+    EXPECT_FALSE(has_shape_of(slice, other));
+  }
 }
 
 }  // namespace

@@ -155,6 +155,28 @@ TEST(SwitchableLinear, SharedCastsGiveTheBitsOfSeparateOnes) {
   }
 }
 
+TEST(SwitchableLinear, WeightsThatAreCastAgainHaveTheBitsOfKeptOnes) {
+  for (const std::string& recipe : recipes::recipe_names()) {
+    Bench bench;
+    bench.use(recipe, kAllLow);
+    LinearPaths& paths = bench.layer->paths();
+    paths.measure_casts = true;
+    const Pass kept = bench.run();
+    const auto seen = paths.measured;
+    paths.begin_step();
+    paths.keep_low_weight = false;
+    const Pass again = bench.run();
+    EXPECT_TRUE(same_bits(again.output, kept.output)) << recipe;
+    EXPECT_TRUE(same_bits(again.input_gradient, kept.input_gradient)) << recipe;
+    EXPECT_TRUE(same_bits(again.weight_gradient, kept.weight_gradient)) << recipe;
+    for (std::size_t product = 0; product < kProductCount; ++product) {
+      const formats::Statistics& weight = paths.measured[product].casts[1];
+      EXPECT_EQ(weight.elements, seen[product].casts[1].elements) << recipe;
+      EXPECT_EQ(weight.squared_error, seen[product].casts[1].squared_error) << recipe;
+    }
+  }
+}
+
 TEST(SwitchableLinear, OnlyWantedGradientsAreMade) {
   for (const Low& low : {kAllLow, kAllHigh}) {
     Bench bench(true);

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/kernels/gated_step.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gnmr/kernels/launch_graph.cuh"
+
+namespace gnmr::kernels {
+namespace {
+
+/// What the host tells the device of a step. Addresses of gradients follow, those of the optimizer's, and flags.
+struct Told {
+  double learning_rate;
+  const double* loss;
+  Hold hold;
+};
+static_assert(sizeof(Told) % alignof(void*) == 0);
+
+/// What the device tells the host. The sums of all parameters follow, and the bytes that the host wants with them.
+struct Results {
+  Gate gate;
+  double loss;
+  StepAlarm alarm;
+};
+static_assert(sizeof(Results) % alignof(double) == 0);
+
+// Kernels read and write the host's memory themselves: a graph that is nothing but kernels in a row is launched in a
+// fraction of the time of one with copies in it. More blocks than these would not make the bus faster.
+constexpr unsigned kThreads = 256;
+constexpr unsigned kMostBlocks = 32;
+using Word = std::uint32_t;
+
+std::size_t words_for(std::size_t bytes) { return (bytes + sizeof(Word) - 1) / sizeof(Word); }
+
+unsigned blocks_to_copy(std::size_t words) { return std::min(kMostBlocks, std::max(1u, blocks_for(words, kThreads))); }
+
+__device__ void copy_words(const Word* __restrict__ from, Word* __restrict__ to, std::size_t count) {
+  const std::size_t stride = std::size_t{gridDim.x} * kThreads;
+  for (std::size_t i = std::size_t{blockIdx.x} * kThreads + threadIdx.x; i < count; i += stride) to[i] = from[i];
+}
+
+/// Takes over what the host tells, and the loss, which may not be there any more when the step is over.
+__global__ void __launch_bounds__(kThreads) fetch(const Told* told, Word* to, std::size_t count, Results* results) {
+  copy_words(reinterpret_cast<const Word*>(told), to, count);
+  if (blockIdx.x == 0 && threadIdx.x == 0) results->loss = *told->loss;
+}
+
+/// Tells the host the results and, behind them, what else it wants.
+__global__ void __launch_bounds__(kThreads)
+    send(const Results* results, std::size_t result_words, const Word* more, std::size_t more_words, Word* to) {
+  copy_words(reinterpret_cast<const Word*>(results), to, result_words);
+  copy_words(more, to + result_words, more_words);
+}
+
+/// Memory of the host that the device reads and writes.
+class PinnedBytes {
+ public:
+  PinnedBytes() = default;
+  PinnedBytes(const PinnedBytes&) = delete;
+  PinnedBytes& operator=(const PinnedBytes&) = delete;
+  ~PinnedBytes() { cudaFreeHost(data_); }
+
+  /// Room for so many bytes; what it held is forgotten where there was too little.
+  void reserve(std::size_t bytes) {
+    if (bytes <= capacity_) return;
+    check_cuda(cudaFreeHost(std::exchange(data_, nullptr)), "cudaFreeHost");
+    capacity_ = 0;
+    check_cuda(cudaMallocHost(&data_, bytes), "cudaMallocHost");
+    capacity_ = bytes;
+  }
+
+  std::byte* data() const { return static_cast<std::byte*>(data_); }
+
+ private:
+  void* data_ = nullptr;
+  std::size_t capacity_ = 0;
+};
+
+/// What a recording holds beside addresses of this object's own memory.
+struct Recorded {
+  std::uint64_t shapes = 0;  // a number that changes with them
+  const void* lists = nullptr;
+  const double* more_squares = nullptr;
+  DeviceBytes more = {};
+  double beta1 = 0, beta2 = 0, epsilon = 0;
+
+  bool operator==(const Recorded&) const = default;
+};
+
+/// One of the two steps that may be under way.
+struct Slot {
+  Slot() { check_cuda(cudaEventCreateWithFlags(&there, cudaEventDisableTiming), "cudaEventCreate"); }
+  Slot(const Slot&) = delete;
+  Slot& operator=(const Slot&) = delete;
+  ~Slot() {
+    cudaEventSynchronize(there);
+    cudaEventDestroy(there);
+  }
+
+  PinnedBytes told;
+  PinnedBytes results;
+  LaunchGraph graph;
+  Recorded recorded;
+  std::uint64_t number = 0;  // of the step; 0: none
+  bool has_passed = true;    // somebody has seen that its numbers are there
+  std::size_t more_bytes = 0;
+  cudaEvent_t there = nullptr;
+};
+
+}  // namespace
+
+struct GatedStep::Impl {
+  explicit Impl(const GatedStepSettings& given)
+      : settings(given), norms(given.parameters), signals(given.units, given.signals), unit_norms(given.units + 1),
+        sampled(given.units + 1), results(result_bytes(0)) {
+    // Padding travels too.
+    check_cuda(cudaMemset(results.data(), 0, result_bytes(0)), "cudaMemset");
+    check_cuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
+  }
+
+  std::size_t result_bytes(std::size_t more) const {
+    return sizeof(Results) + settings.parameters * sizeof(double) + more;
+  }
+  static constexpr std::size_t kGradientsAt = sizeof(Told);
+  std::size_t optimized_at() const { return kGradientsAt + gradient_count * sizeof(const void*); }
+  std::size_t flags_at() const { return optimized_at() + gradient_of_tensor.size() * sizeof(const void*); }
+  std::size_t told_words() const { return words_for(flags_at() + settings.units); }
+
+  /// What has to be on the device before the launches; they are recorded anew where it changed.
+  void prepare(const GatedStepInputs& inputs, void* stream) {
+    if (norms.set_shapes(inputs.gradients, stream)) ++shapes;
+    gather.set(inputs.lists, stream);
+    gradient_count = inputs.gradients.size();
+    if (reserved_words == told_words()) return;
+    reserved_words = told_words();
+    told.reserve(reserved_words);
+    ++shapes;
+  }
+
+  void write_told(const GatedStepInputs& inputs, std::byte* to) const {
+    const Told first{.learning_rate = inputs.optimizer.learning_rate, .loss = inputs.loss, .hold = inputs.hold};
+    std::memcpy(to, &first, sizeof first);
+    auto* const gradients = reinterpret_cast<const void**>(to + kGradientsAt);
+    for (std::size_t i = 0; i < inputs.gradients.size(); ++i) gradients[i] = inputs.gradients[i].data;
+    auto* const optimized = reinterpret_cast<const void**>(to + optimized_at());
+    for (std::size_t i = 0; i < gradient_of_tensor.size(); ++i) {
+      optimized[i] = inputs.gradients[gradient_of_tensor[i]].data;
+    }
+    std::copy(inputs.flags.begin(), inputs.flags.end(), reinterpret_cast<std::uint8_t*>(to + flags_at()));
+  }
+
+  /// All launches of a step.
+  void queue(const GatedStepInputs& inputs, const Slot& slot, cudaStream_t stream) {
+    const auto* const bytes = reinterpret_cast<const std::byte*>(told.data());
+    const auto* const first = reinterpret_cast<const Told*>(bytes);
+    auto* const found = reinterpret_cast<Results*>(results.data());
+    auto* const sums = reinterpret_cast<double*>(found + 1);
+    fetch<<<blocks_to_copy(reserved_words), kThreads, 0, stream>>>(reinterpret_cast<const Told*>(slot.told.data()),
+                                                                   told.data(), reserved_words, found);
+    check_launch("fetch");
+    norms.sum_squares_at(reinterpret_cast<const void* const*>(bytes + kGradientsAt), sums, stream);
+    norms.clip(sums, settings.max_norm, {.gate = &found->gate}, stream);
+    gather.run(sums, settings.parameters, inputs.more_squares, unit_norms.data(), sampled.data(), stream);
+    signals.observe({.norms = unit_norms.data(),
+                     .sampled = sampled.data(),
+                     .flags = reinterpret_cast<const std::uint8_t*>(bytes + flags_at()),
+                     .hold = &first->hold},
+                    Hold::never, {.gate = &found->gate, .alarm = &found->alarm}, stream);
+    AdamWSettings optimizer = inputs.optimizer;
+    optimizer.device_learning_rate = &first->learning_rate;
+    adamw.step_at(reinterpret_cast<const void* const*>(bytes + optimized_at()), optimizer, &found->gate, stream);
+    const std::size_t result_words = words_for(result_bytes(0));
+    const std::size_t more_words = words_for(inputs.more.count);
+    send<<<blocks_to_copy(result_words + more_words), kThreads, 0, stream>>>(
+        found, result_words, static_cast<const Word*>(inputs.more.data), more_words,
+        reinterpret_cast<Word*>(slot.results.data()));
+    check_launch("send");
+  }
+
+  GatedStepSettings settings;
+  UnitNorms norms;
+  UnitGather gather;
+  UnitSignals signals;
+  AdamW adamw;
+  std::vector<std::uint32_t> gradient_of_tensor;
+  std::size_t least_gradients = 0;  // that these need
+  std::size_t gradient_count = 0;
+  std::size_t reserved_words = 0;
+  std::uint64_t shapes = 0;
+  std::uint64_t steps = 0;
+  std::uint64_t recordings = 0;
+  DeviceArray<double> unit_norms;
+  DeviceArray<std::uint8_t> sampled;
+  DeviceArray<Word> told;
+  DeviceArray<std::byte> results;
+  RecordingStream recording;
+  std::array<Slot, 2> slots;  // after what they copy to: they wait for it
+};
+
+GatedStep::GatedStep(const GatedStepSettings& settings) : impl_(std::make_unique<Impl>(settings)) {}
+GatedStep::GatedStep(GatedStep&&) noexcept = default;
+GatedStep& GatedStep::operator=(GatedStep&&) noexcept = default;
+GatedStep::~GatedStep() = default;
+
+void GatedStep::set_tensors(std::span<const AdamWTensor> tensors, std::span<const std::uint32_t> gradient_of_tensor,
+                            void* stream) {
+  if (tensors.size() != gradient_of_tensor.size()) {
+    throw Error("[gated step] expected gradients of " + std::to_string(tensors.size()) + " tensors, got " +
+                std::to_string(gradient_of_tensor.size()));
+  }
+  if (impl_->adamw.set_tensors(tensors, stream)) ++impl_->shapes;
+  impl_->gradient_of_tensor.assign(gradient_of_tensor.begin(), gradient_of_tensor.end());
+  impl_->least_gradients = 0;
+  for (const std::uint32_t index : gradient_of_tensor) {
+    impl_->least_gradients = std::max(impl_->least_gradients, std::size_t{index} + 1);
+  }
+}
+
+UnitSignals& GatedStep::signals() { return impl_->signals; }
+
+StepTicket GatedStep::run(const GatedStepInputs& inputs, void* stream) {
+  Impl& self = *impl_;
+  if (inputs.flags.size() != self.settings.units || inputs.lists.first.size() != std::size_t{self.settings.units} + 1) {
+    throw Error("[gated step] expected flags and lists of " + std::to_string(self.settings.units) + " units, got " +
+                std::to_string(inputs.flags.size()) + " and " + std::to_string(inputs.lists.first.size()) + " - 1");
+  }
+  if (inputs.gradients.size() < self.least_gradients) {
+    throw Error("[gated step] expected at least " + std::to_string(self.least_gradients) + " gradients, got " +
+                std::to_string(inputs.gradients.size()));
+  }
+  if (inputs.more.count % sizeof(Word) != 0 || reinterpret_cast<std::uintptr_t>(inputs.more.data) % sizeof(Word) != 0) {
+    throw Error("[gated step] expected whole words of 4 bytes, got " + std::to_string(inputs.more.count) + " bytes");
+  }
+  self.prepare(inputs, stream);
+  Slot& slot = self.slots[self.steps % self.slots.size()];
+  // It was two steps ago: where nobody has read its numbers the host would be too far ahead.
+  if (!slot.has_passed) check_cuda(cudaEventSynchronize(slot.there), "cudaEventSynchronize");
+  slot.has_passed = true;
+  const Recorded now{.shapes = self.shapes,
+                     .lists = self.gather.place(),
+                     .more_squares = inputs.more_squares,
+                     .more = inputs.more,
+                     .beta1 = inputs.optimizer.beta1,
+                     .beta2 = inputs.optimizer.beta2,
+                     .epsilon = inputs.optimizer.epsilon};
+  slot.number = 0;  // until it is queued
+  if (slot.recorded != now) {
+    slot.recorded = {};
+    slot.told.reserve(self.reserved_words * sizeof(Word));
+    slot.results.reserve(self.result_bytes(inputs.more.count));
+    slot.more_bytes = inputs.more.count;
+    slot.graph.record(self.recording, [&](cudaStream_t on) { self.queue(inputs, slot, on); });
+    slot.recorded = now;
+    ++self.recordings;
+  }
+  self.write_told(inputs, slot.told.data());
+  slot.graph.launch(stream_of(stream));
+  slot.has_passed = false;
+  check_cuda(cudaEventRecord(slot.there, stream_of(stream)), "cudaEventRecord");
+  slot.number = ++self.steps;
+  return {slot.number};
+}
+
+StepNumbers GatedStep::read(StepTicket ticket) const {
+  const Impl& self = *impl_;
+  Slot& slot = impl_->slots[(ticket.number + 1) % self.slots.size()];
+  if (ticket.number == 0 || slot.number != ticket.number) {
+    throw Error("[gated step] expected one of the last two steps, got step " + std::to_string(ticket.number) + " of " +
+                std::to_string(self.steps));
+  }
+  check_cuda(cudaEventSynchronize(slot.there), "cudaEventSynchronize");
+  slot.has_passed = true;
+  Results found;
+  std::memcpy(&found, slot.results.data(), sizeof found);
+  return {.gate = found.gate,
+          .loss = found.loss,
+          .alarm = found.alarm,
+          .sums = {reinterpret_cast<const double*>(slot.results.data() + sizeof found), self.settings.parameters},
+          .more = {slot.results.data() + self.result_bytes(0), slot.more_bytes}};
+}
+
+std::uint64_t GatedStep::recordings() const { return impl_->recordings; }
+
+}  // namespace gnmr::kernels
