@@ -15,7 +15,7 @@ TORCH_PYTHON = $(if $(filter off,$(TORCH)),,$$(scripts/python_env.sh torch))
 TORCH_FLAGS = $(if $(filter off,$(TORCH)),-DGNMR_TORCH=OFF,-DGNMR_TORCH=AUTO -DGNMR_TORCH_PYTHON="$(TORCH_PYTHON)")
 OURS = $(shell git ls-files '*.cpp' '*.h' '*.c')
 
-.PHONY: all build demo test test-release test-sanitized test-fuzz bench format lint clean help
+.PHONY: all build demo test test-release test-package test-sanitized test-fuzz bench format lint clean help
 all: build
 
 help:
@@ -31,13 +31,19 @@ demo: build
 	@scripts/demo.sh
 
 # The short runs first: a failure there is seen early. The last lines are CTest's summary of the release build.
-test: test-sanitized test-fuzz test-release
+test: test-sanitized test-fuzz test-package test-release
 
 test-release: build
 	@scripts/install_dependencies.sh test
 	@$(CONFIGURE) release -DGNMR_BUILD_TESTS=ON -DGNMR_TEST_PYTHON="$$(scripts/python_env.sh test)" >/dev/null
 	cmake --build build --parallel $(JOBS)
-	ctest --test-dir build --parallel $(JOBS) --output-on-failure
+	ctest --test-dir build --parallel $(JOBS) --output-on-failure --label-exclude packaging
+
+# What takes as long as all other tests: `pip install .` from scratch, into an environment of its own.
+test-package: build
+	@scripts/install_dependencies.sh test
+	@$(CONFIGURE) release -DGNMR_BUILD_TESTS=ON -DGNMR_TEST_PYTHON="$$(scripts/python_env.sh test)" >/dev/null
+	ctest --test-dir build --output-on-failure --label-regex packaging
 
 test-sanitized:
 	@scripts/install_dependencies.sh build test

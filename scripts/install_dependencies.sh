@@ -29,6 +29,12 @@ need_fuzzer_runtime() {
     missing+=("libclang-rt-${version}-dev")
 }
 
+# The package gnmr is built for the Python that runs its tests; one that is no system's brings its own headers.
+need_python_headers() {
+  python3 -c 'import pathlib, sys, sysconfig
+sys.exit(not (pathlib.Path(sysconfig.get_path("include")) / "Python.h").exists())' >/dev/null 2>&1 || missing+=(python3-dev)
+}
+
 for purpose in "$@"; do
   case "$purpose" in
     build)
@@ -42,6 +48,7 @@ for purpose in "$@"; do
       ;;
     test)
       need_header gtest/gtest.h libgtest-dev
+      need_python_headers
       need_fuzzer_runtime
       # Pages of reports are looked at in a browser, by a test that needs Node; without Node it is skipped anyway.
       ! command -v node >/dev/null 2>&1 || command -v chromium-browser >/dev/null 2>&1 ||

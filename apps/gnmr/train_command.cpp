@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // `gnmr train`: trains a model in low precision, with the controller on it.
 #include <CLI/CLI.hpp>
+#include <cstdlib>
 #include <memory>
+#include <string>
 
 #include "gnmr/commands.h"
 #include "gnmr/engine_loader.h"
@@ -26,7 +28,13 @@ constexpr const char* kFooter =
     "  gnmr train ... --resume                           go on after a stop, or a crash\n"
     "  gnmr train --set 'layers.*.down=high@100:200'     a switchboard without a detector\n\n"
     "While it runs: `echo watch > OUT/control` (or high, armed), SIGUSR1 (watch), SIGUSR2 (high); Ctrl-C stops with\n"
-    "a checkpoint. One process: for several, load the engine in Python (docs/train.md).\n\n";
+    "a checkpoint. Several processes: torchrun --nproc-per-node 4 -m gnmr train ... (docs/python.md).\n\n";
+
+/// The group of processes that trains together, made by whoever has loaded this (python -m gnmr); empty: none.
+std::string process_group() {
+  const char* const name = std::getenv("GNMR_PROCESS_GROUP");
+  return name != nullptr ? name : "";
+}
 
 }  // namespace
 
@@ -41,7 +49,7 @@ void add_train_command(CLI::App& program, Command& chosen) {
     chosen = [arguments] {
       const run::TrainSettings settings = arguments->flags.settings();
       TrainView view({.stream = stderr, .quiet = arguments->quiet});
-      view.finished(load_engine().train(settings, view));
+      view.finished(load_engine().train(settings, view, process_group()));
       return static_cast<int>(kOk);
     };
   });

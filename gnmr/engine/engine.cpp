@@ -20,10 +20,12 @@ class TorchEngine : public run::Engine {
            std::to_string(at::get_num_threads()) + " threads";
   }
 
-  run::TrainOutcome train(const run::TrainSettings& settings, run::TrainObserver& observer) override {
+  run::TrainOutcome train(const run::TrainSettings& settings, run::TrainObserver& observer,
+                          const std::string& group) override {
     try {
-      nn::Collective alone;
-      train::Trainer trainer(settings, observer, alone, make_laboratory);
+      const std::unique_ptr<nn::Collective> ranks =
+          group.empty() ? std::make_unique<nn::Collective>() : nn::process_group(group);
+      train::Trainer trainer(settings, observer, *ranks, make_laboratory);
       return trainer.run();
     } catch (const c10::Error& error) {
       throw std::runtime_error(std::string("torch: ") + error.what_without_backtrace());

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "gnmr/kernels/host_mail.cuh"
 #include "gnmr/kernels/launch_graph.cuh"
 
 namespace gnmr::kernels {
@@ -29,57 +29,18 @@ struct Results {
 };
 static_assert(sizeof(Results) % alignof(double) == 0);
 
-// Kernels read and write the host's memory themselves: a graph that is nothing but kernels in a row is launched in a
-// fraction of the time of one with copies in it. More blocks than these would not make the bus faster.
-constexpr unsigned kThreads = 256;
-constexpr unsigned kMostBlocks = 32;
-using Word = std::uint32_t;
-
-std::size_t words_for(std::size_t bytes) { return (bytes + sizeof(Word) - 1) / sizeof(Word); }
-
-unsigned blocks_to_copy(std::size_t words) { return std::min(kMostBlocks, std::max(1u, blocks_for(words, kThreads))); }
-
-__device__ void copy_words(const Word* __restrict__ from, Word* __restrict__ to, std::size_t count) {
-  const std::size_t stride = std::size_t{gridDim.x} * kThreads;
-  for (std::size_t i = std::size_t{blockIdx.x} * kThreads + threadIdx.x; i < count; i += stride) to[i] = from[i];
-}
-
 /// Takes over what the host tells, and the loss, which may not be there any more when the step is over.
-__global__ void __launch_bounds__(kThreads) fetch(const Told* told, Word* to, std::size_t count, Results* results) {
+__global__ void __launch_bounds__(kCopyThreads) fetch(const Told* told, Word* to, std::size_t count, Results* results) {
   copy_words(reinterpret_cast<const Word*>(told), to, count);
   if (blockIdx.x == 0 && threadIdx.x == 0) results->loss = *told->loss;
 }
 
 /// Tells the host the results and, behind them, what else it wants.
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kCopyThreads)
     send(const Results* results, std::size_t result_words, const Word* more, std::size_t more_words, Word* to) {
   copy_words(reinterpret_cast<const Word*>(results), to, result_words);
   copy_words(more, to + result_words, more_words);
 }
-
-/// Memory of the host that the device reads and writes.
-class PinnedBytes {
- public:
-  PinnedBytes() = default;
-  PinnedBytes(const PinnedBytes&) = delete;
-  PinnedBytes& operator=(const PinnedBytes&) = delete;
-  ~PinnedBytes() { cudaFreeHost(data_); }
-
-  /// Room for so many bytes; what it held is forgotten where there was too little.
-  void reserve(std::size_t bytes) {
-    if (bytes <= capacity_) return;
-    check_cuda(cudaFreeHost(std::exchange(data_, nullptr)), "cudaFreeHost");
-    capacity_ = 0;
-    check_cuda(cudaMallocHost(&data_, bytes), "cudaMallocHost");
-    capacity_ = bytes;
-  }
-
-  std::byte* data() const { return static_cast<std::byte*>(data_); }
-
- private:
-  void* data_ = nullptr;
-  std::size_t capacity_ = 0;
-};
 
 /// What a recording holds beside addresses of this object's own memory.
 struct Recorded {
@@ -93,23 +54,10 @@ struct Recorded {
 };
 
 /// One of the two steps that may be under way.
-struct Slot {
-  Slot() { check_cuda(cudaEventCreateWithFlags(&there, cudaEventDisableTiming), "cudaEventCreate"); }
-  Slot(const Slot&) = delete;
-  Slot& operator=(const Slot&) = delete;
-  ~Slot() {
-    cudaEventSynchronize(there);
-    cudaEventDestroy(there);
-  }
-
-  PinnedBytes told;
-  PinnedBytes results;
+struct Slot : MailSlot {
   LaunchGraph graph;
   Recorded recorded;
-  std::uint64_t number = 0;  // of the step; 0: none
-  bool has_passed = true;    // somebody has seen that its numbers are there
   std::size_t more_bytes = 0;
-  cudaEvent_t there = nullptr;
 };
 
 }  // namespace
@@ -160,7 +108,7 @@ struct GatedStep::Impl {
     const auto* const first = reinterpret_cast<const Told*>(bytes);
     auto* const found = reinterpret_cast<Results*>(results.data());
     auto* const sums = reinterpret_cast<double*>(found + 1);
-    fetch<<<blocks_to_copy(reserved_words), kThreads, 0, stream>>>(reinterpret_cast<const Told*>(slot.told.data()),
+    fetch<<<blocks_to_copy(reserved_words), kCopyThreads, 0, stream>>>(reinterpret_cast<const Told*>(slot.told.data()),
                                                                    told.data(), reserved_words, found);
     check_launch("fetch");
     norms.sum_squares_at(reinterpret_cast<const void* const*>(bytes + kGradientsAt), sums, stream);
@@ -176,7 +124,7 @@ struct GatedStep::Impl {
     adamw.step_at(reinterpret_cast<const void* const*>(bytes + optimized_at()), optimizer, &found->gate, stream);
     const std::size_t result_words = words_for(result_bytes(0));
     const std::size_t more_words = words_for(inputs.more.count);
-    send<<<blocks_to_copy(result_words + more_words), kThreads, 0, stream>>>(
+    send<<<blocks_to_copy(result_words + more_words), kCopyThreads, 0, stream>>>(
         found, result_words, static_cast<const Word*>(inputs.more.data), more_words,
         reinterpret_cast<Word*>(slot.results.data()));
     check_launch("send");
@@ -199,7 +147,7 @@ struct GatedStep::Impl {
   DeviceArray<Word> told;
   DeviceArray<std::byte> results;
   RecordingStream recording;
-  std::array<Slot, 2> slots;  // after what they copy to: they wait for it
+  std::array<Slot, 2> slots;  // after what they read and write: they wait for it
 };
 
 GatedStep::GatedStep(const GatedStepSettings& settings) : impl_(std::make_unique<Impl>(settings)) {}
@@ -237,10 +185,9 @@ StepTicket GatedStep::run(const GatedStepInputs& inputs, void* stream) {
     throw Error("[gated step] expected whole words of 4 bytes, got " + std::to_string(inputs.more.count) + " bytes");
   }
   self.prepare(inputs, stream);
-  Slot& slot = self.slots[self.steps % self.slots.size()];
-  // It was two steps ago: where nobody has read its numbers the host would be too far ahead.
-  if (!slot.has_passed) check_cuda(cudaEventSynchronize(slot.there), "cudaEventSynchronize");
-  slot.has_passed = true;
+  const std::uint64_t number = self.steps + 1;
+  Slot& slot = self.slots[number % self.slots.size()];
+  slot.wait();  // only where nobody has read the numbers of two steps ago: the host would be too far ahead
   const Recorded now{.shapes = self.shapes,
                      .lists = self.gather.place(),
                      .more_squares = inputs.more_squares,
@@ -260,21 +207,15 @@ StepTicket GatedStep::run(const GatedStepInputs& inputs, void* stream) {
   }
   self.write_told(inputs, slot.told.data());
   slot.graph.launch(stream_of(stream));
-  slot.has_passed = false;
-  check_cuda(cudaEventRecord(slot.there, stream_of(stream)), "cudaEventRecord");
-  slot.number = ++self.steps;
-  return {slot.number};
+  slot.sent(number, stream_of(stream));
+  self.steps = number;
+  return {number};
 }
 
 StepNumbers GatedStep::read(StepTicket ticket) const {
   const Impl& self = *impl_;
-  Slot& slot = impl_->slots[(ticket.number + 1) % self.slots.size()];
-  if (ticket.number == 0 || slot.number != ticket.number) {
-    throw Error("[gated step] expected one of the last two steps, got step " + std::to_string(ticket.number) + " of " +
-                std::to_string(self.steps));
-  }
-  check_cuda(cudaEventSynchronize(slot.there), "cudaEventSynchronize");
-  slot.has_passed = true;
+  Slot& slot = slot_of(impl_->slots, ticket.number);
+  slot.wait();
   Results found;
   std::memcpy(&found, slot.results.data(), sizeof found);
   return {.gate = found.gate,

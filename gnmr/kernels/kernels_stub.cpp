@@ -3,6 +3,7 @@
 #include "gnmr/core/error.h"
 #include "gnmr/kernels/adamw.h"
 #include "gnmr/kernels/casts.h"
+#include "gnmr/kernels/clipped_norms.h"
 #include "gnmr/kernels/compare.h"
 #include "gnmr/kernels/delayed_scales.h"
 #include "gnmr/kernels/device.h"
@@ -30,6 +31,7 @@ struct UnitSignals::Impl {};
 struct DelayedScales::Impl {};
 struct UnitGather::Impl {};
 struct GatedStep::Impl {};
+struct ClippedNorms::Impl {};
 
 bool available() { return false; }
 
@@ -42,6 +44,7 @@ UnitNorms::~UnitNorms() = default;
 bool UnitNorms::sum_squares(std::span<const Slice>, double*, void*) { refuse(); }
 bool UnitNorms::set_shapes(std::span<const Slice>, void*) { refuse(); }
 void UnitNorms::sum_squares_at(const void* const*, double*, void*) { refuse(); }
+void UnitNorms::scale_at(void* const*, const Gate*, void*) { refuse(); }
 void UnitNorms::clip(const double*, double, const ClipOutputs&, void*) { refuse(); }
 
 AdamW::AdamW() { refuse(); }
@@ -100,6 +103,16 @@ UnitSignals& GatedStep::signals() { refuse(); }
 StepTicket GatedStep::run(const GatedStepInputs&, void*) { refuse(); }
 StepNumbers GatedStep::read(StepTicket) const { refuse(); }
 std::uint64_t GatedStep::recordings() const { refuse(); }
+
+ClippedNorms::ClippedNorms(std::uint32_t) { refuse(); }
+ClippedNorms::ClippedNorms(ClippedNorms&&) noexcept = default;
+ClippedNorms& ClippedNorms::operator=(ClippedNorms&&) noexcept = default;
+ClippedNorms::~ClippedNorms() = default;
+void ClippedNorms::sum(std::span<const Slice>, void*) { refuse(); }
+double* ClippedNorms::sums() const { refuse(); }
+NormsTicket ClippedNorms::finish(double, void*) { refuse(); }
+bool ClippedNorms::is_there(NormsTicket) const { refuse(); }
+StepNorms ClippedNorms::read(NormsTicket) const { refuse(); }
 
 void clear_amaxes(float*, std::uint64_t, void*) { refuse(); }
 void keep_larger(const float*, float*, std::uint64_t, void*) { refuse(); }

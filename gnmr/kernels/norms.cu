@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gnmr/kernels/norms.h"
 
+#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <vector>
 
@@ -36,6 +38,10 @@ struct Float32 {
     const double w = __uint_as_float(vector.w);
     return fma(x, x, y * y) + fma(z, z, w * w);
   }
+  static __device__ float scaled(float scalar, float factor) { return scalar * factor; }
+  static __device__ unsigned scaled_word(unsigned word, float factor) {
+    return __float_as_uint(__uint_as_float(word) * factor);
+  }
 };
 
 __device__ double exact_squares(float2 pair, double sum) {
@@ -59,6 +65,13 @@ __device__ double squares_of_halves(const uint4& vector) {
   return exact_squares(a, exact_squares(b, exact_squares(c, exact_squares(d, 0.0))));
 }
 
+/// Two 16-bit elements, each multiplied in float and rounded.
+template <class Pairs>
+__device__ unsigned scaled_halves(unsigned word, float factor) {
+  const float2 pair = Pairs::pair(word);
+  return Pairs::rounded(pair.x * factor) | static_cast<unsigned>(Pairs::rounded(pair.y * factor)) << 16;
+}
+
 struct BFloat16 {
   using Scalar = std::uint16_t;
   static __device__ double value(std::uint16_t bits) { return __uint_as_float(static_cast<unsigned>(bits) << 16); }
@@ -66,6 +79,13 @@ struct BFloat16 {
     return {__uint_as_float(word << 16), __uint_as_float(word & 0xffff0000u)};
   }
   static __device__ double squares(const uint4& vector) { return squares_of_halves<BFloat16>(vector); }
+  static __device__ std::uint16_t rounded(float number) { return __bfloat16_as_ushort(__float2bfloat16_rn(number)); }
+  static __device__ std::uint16_t scaled(std::uint16_t bits, float factor) {
+    return rounded(static_cast<float>(value(bits)) * factor);
+  }
+  static __device__ unsigned scaled_word(unsigned word, float factor) {
+    return scaled_halves<BFloat16>(word, factor);
+  }
 };
 
 struct Float16 {
@@ -76,6 +96,11 @@ struct Float16 {
             __half2float(__ushort_as_half(static_cast<unsigned short>(word >> 16)))};
   }
   static __device__ double squares(const uint4& vector) { return squares_of_halves<Float16>(vector); }
+  static __device__ std::uint16_t rounded(float number) { return __half_as_ushort(__float2half_rn(number)); }
+  static __device__ std::uint16_t scaled(std::uint16_t bits, float factor) {
+    return rounded(static_cast<float>(value(bits)) * factor);
+  }
+  static __device__ unsigned scaled_word(unsigned word, float factor) { return scaled_halves<Float16>(word, factor); }
 };
 
 /// The square of element `lane` of a few that are no whole vector.
@@ -86,19 +111,31 @@ __device__ double square_at_end(const typename Element::Scalar* data, unsigned c
   return value * value;
 }
 
-/// A lane's share of a chunk: elements up to the first 16-byte boundary, vectors, elements behind the last one.
+/// A chunk in three parts: elements up to the first 16-byte boundary, vectors, elements behind the last one.
+template <class Scalar>
+struct ChunkParts {
+  __device__ ChunkParts(Scalar* slice, const Chunk& chunk)
+      : data(slice + (static_cast<std::uint64_t>(chunk.high_first) << 32 | chunk.low_first)) {
+    constexpr unsigned kPerVector = sizeof(uint4) / sizeof(Scalar);
+    const unsigned to_boundary =
+        static_cast<unsigned>(-reinterpret_cast<std::uintptr_t>(data) % sizeof(uint4)) / sizeof(Scalar);
+    lead = min(to_boundary, chunk.span);
+    vectors = (chunk.span - lead) / kPerVector;
+    behind = lead + vectors * kPerVector;
+  }
+  Scalar* data;
+  unsigned lead;
+  unsigned vectors;
+  unsigned behind;  // where the last part begins
+};
+
+/// A lane's share of a chunk.
 template <class Element>
 __device__ double lane_squares(const void* slice, const Chunk& chunk, unsigned lane) {
-  using Scalar = typename Element::Scalar;
-  constexpr unsigned kPerVector = sizeof(uint4) / sizeof(Scalar);
-  const auto* const data =
-      static_cast<const Scalar*>(slice) + (static_cast<std::uint64_t>(chunk.high_first) << 32 | chunk.low_first);
-  const unsigned to_boundary =
-      static_cast<unsigned>(-reinterpret_cast<std::uintptr_t>(data) % sizeof(uint4)) / sizeof(Scalar);
-  const unsigned lead = min(to_boundary, chunk.span);
-  const unsigned vectors = (chunk.span - lead) / kPerVector;
-  const unsigned behind = lead + vectors * kPerVector;
-  const auto* const body = reinterpret_cast<const uint4*>(data + lead);
+  using Scalar = const typename Element::Scalar;
+  const ChunkParts<Scalar> parts(static_cast<Scalar*>(slice), chunk);
+  const unsigned vectors = parts.vectors;
+  const auto* const body = reinterpret_cast<const uint4*>(parts.data + parts.lead);
 
   double sum = 0;
   for (unsigned first = lane; first < vectors; first += chunk.stride) {
@@ -112,8 +149,33 @@ __device__ double lane_squares(const void* slice, const Chunk& chunk, unsigned l
       if (first + i * kWarpLanes < vectors) sum += Element::squares(batch[i]);
     }
   }
-  sum += square_at_end<Element>(data, lead, lane);
-  return sum + square_at_end<Element>(data + behind, chunk.span - behind, lane);
+  sum += square_at_end<Element>(parts.data, parts.lead, lane);
+  return sum + square_at_end<Element>(parts.data + parts.behind, chunk.span - parts.behind, lane);
+}
+
+/// Multiplies a lane's share of a chunk.
+template <class Element>
+__device__ void scale_lane(void* slice, const Chunk& chunk, unsigned lane, float factor) {
+  using Scalar = typename Element::Scalar;
+  const ChunkParts<Scalar> parts(static_cast<Scalar*>(slice), chunk);
+  auto* const body = reinterpret_cast<uint4*>(parts.data + parts.lead);
+  for (unsigned first = lane; first < parts.vectors; first += chunk.stride) {
+    uint4 batch[kBatch];
+#pragma unroll
+    for (unsigned i = 0; i < kBatch; ++i) {
+      if (first + i * kWarpLanes < parts.vectors) batch[i] = __ldcs(body + first + i * kWarpLanes);
+    }
+#pragma unroll
+    for (unsigned i = 0; i < kBatch; ++i) {
+      if (first + i * kWarpLanes >= parts.vectors) continue;
+      const uint4 scaled{Element::scaled_word(batch[i].x, factor), Element::scaled_word(batch[i].y, factor),
+                         Element::scaled_word(batch[i].z, factor), Element::scaled_word(batch[i].w, factor)};
+      __stcs(body + first + i * kWarpLanes, scaled);
+    }
+  }
+  const unsigned last = chunk.span - parts.behind;
+  if (lane < parts.lead) parts.data[lane] = Element::scaled(parts.data[lane], factor);
+  if (lane < last) parts.data[parts.behind + lane] = Element::scaled(parts.data[parts.behind + lane], factor);
 }
 
 /// A warp sums one chunk. Blocks are handed out by the device, so that a slow SM takes fewer.
@@ -141,6 +203,31 @@ __global__ void __launch_bounds__(kThreads, kBlocksAnSm)
   }
   sum = warp_sum(sum);
   if (lane == 0) partials[index] = sum;
+}
+
+/// A warp multiplies one chunk, unless there is nothing to multiply with.
+__global__ void __launch_bounds__(kThreads)
+    scale_chunks(const Chunk* __restrict__ chunks, unsigned count, void* const* __restrict__ addresses,
+                 const Gate* __restrict__ gate) {
+  const float factor = isnan(gate->total_norm) ? NAN : gate->coefficient;
+  if (factor == 1.0f) return;
+  const unsigned index = blockIdx.x * (kThreads / kWarpLanes) + threadIdx.x / kWarpLanes;
+  const unsigned lane = threadIdx.x % kWarpLanes;
+  if (index >= count) return;
+  const Chunk chunk = chunks[index];
+  void* const slice = addresses[chunk.slice];
+  if (slice == nullptr) return;
+  switch (chunk.type) {
+    case ElementType::float32:
+      scale_lane<Float32>(slice, chunk, lane, factor);
+      break;
+    case ElementType::bfloat16:
+      scale_lane<BFloat16>(slice, chunk, lane, factor);
+      break;
+    case ElementType::float16:
+      scale_lane<Float16>(slice, chunk, lane, factor);
+      break;
+  }
 }
 
 /// The chunks of each unit in a fixed order; `kTeam` threads share a unit.
@@ -289,6 +376,14 @@ void UnitNorms::sum_squares_at(const void* const* addresses, double* sums, void*
                                                             self.units, sums);
   }
   check_launch("unit_squares");
+}
+
+void UnitNorms::scale_at(void* const* addresses, const Gate* gate, void* stream) {
+  Impl& self = *impl_;
+  if (self.chunks == 0) return;
+  scale_chunks<<<blocks_for(self.chunks, kThreads / kWarpLanes), kThreads, 0, stream_of(stream)>>>(
+      self.device_chunks(), self.chunks, addresses, gate);
+  check_launch("scale_chunks");
 }
 
 void UnitNorms::clip(const double* sums, double max_norm, const ClipOutputs& outputs, void* stream) {

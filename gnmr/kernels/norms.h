@@ -61,6 +61,10 @@ class UnitNorms {
   bool set_shapes(std::span<const Slice> slices, void* stream);
   void sum_squares_at(const void* const* addresses, double* sums, void* stream);
 
+  /// Multiplies the gradients of the table with the gate's coefficient; where that is 1 they are not touched. Where the
+  /// norm is NaN they become NaN, as in torch.nn.utils.clip_grad_norm_. A null is passed over.
+  void scale_at(void* const* addresses, const Gate* gate, void* stream);
+
   /// Norms and gate from sums. An infinite `max_norm` clips nothing.
   void clip(const double* sums, double max_norm, const ClipOutputs& outputs, void* stream);
 

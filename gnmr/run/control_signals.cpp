@@ -9,6 +9,7 @@ namespace gnmr::run {
 namespace {
 
 constexpr std::array<int, 4> kSignals{SIGUSR1, SIGUSR2, SIGINT, SIGTERM};
+constexpr std::size_t kModeSignals = 2;  // the first ones
 constexpr int kNoMode = -1;
 
 std::atomic<bool> installed{false};
@@ -28,11 +29,12 @@ extern "C" void on_control_signal(int signal) {
 
 }  // namespace
 
-ControlSignals::ControlSignals() {
+ControlSignals::ControlSignals(TakenSignals taken)
+    : taken_(taken == TakenSignals::all ? kSignals.size() : kModeSignals) {
   if (installed.exchange(true)) throw Error("the process's signals are taken already");
   asked_mode = kNoMode;
   asked_to_stop = false;
-  for (std::size_t i = 0; i < kSignals.size(); ++i) {
+  for (std::size_t i = 0; i < taken_; ++i) {
     struct sigaction action {};
     action.sa_handler = on_control_signal;
     ::sigemptyset(&action.sa_mask);
@@ -45,7 +47,7 @@ ControlSignals::ControlSignals() {
 }
 
 ControlSignals::~ControlSignals() {
-  for (std::size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &before_[i], nullptr);
+  for (std::size_t i = 0; i < taken_; ++i) ::sigaction(kSignals[i], &before_[i], nullptr);
   installed = false;
 }
 

@@ -9,17 +9,25 @@
 #include <signal.h>
 
 #include <array>
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 
 #include "gnmr/io/journal.h"
 
 namespace gnmr::run {
 
-/// While it lives the four signals set flags; afterwards they do what they did before. One at a time in a process.
+/// Which signals are taken.
+enum class TakenSignals : std::uint8_t {
+  all,
+  modes,  // SIGUSR1 and SIGUSR2: how the process ends is somebody else's business
+};
+
+/// While it lives these signals set flags; afterwards they do what they did before. One at a time in a process.
 class ControlSignals {
  public:
   /// Installs the handlers; an `Error` where another object has.
-  ControlSignals();
+  explicit ControlSignals(TakenSignals taken = TakenSignals::all);
   ~ControlSignals();
   ControlSignals(const ControlSignals&) = delete;
   ControlSignals& operator=(const ControlSignals&) = delete;
@@ -31,6 +39,7 @@ class ControlSignals {
   bool stop_requested() const;
 
  private:
+  std::size_t taken_;
   std::array<struct sigaction, 4> before_{};
 };
 

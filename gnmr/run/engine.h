@@ -19,7 +19,7 @@
 namespace gnmr::run {
 
 /// Changes whenever something in this header does.
-inline constexpr std::uint64_t kEngineInterface = 4;
+inline constexpr std::uint64_t kEngineInterface = 5;
 
 /// What a run is about to do, for its first lines.
 struct TrainStart {
@@ -80,8 +80,9 @@ class Engine {
   /// Which torch and devices there are.
   virtual std::string about() const = 0;
 
-  /// Trains; an `Error` where it cannot.
-  virtual TrainOutcome train(const TrainSettings& settings, TrainObserver& observer) = 0;
+  /// Trains; an `Error` where it cannot. `group` names a process group that Python's torch.distributed has made: this
+  /// process is then one rank of the run. Empty: it is all of it.
+  virtual TrainOutcome train(const TrainSettings& settings, TrainObserver& observer, const std::string& group) = 0;
 };
 
 /// The function that the library exports: the engine, or null where it was built from another interface.

@@ -84,9 +84,9 @@ bool Supervisor::is_in_force(std::int64_t step) const {
          step > settings_.watch_steps;
 }
 
-const Hearing& Supervisor::hear(const Observation& observation, std::span<const double> patrol) {
+const Hearing& Supervisor::hear(const Observation& observation, std::span<const double> patrol, bool may_rerun) {
   const bool in_force = is_in_force(observation.step);
-  hearing_ = judge_.hear(observation, patrol, in_force);
+  hearing_ = judge_.hear(observation, patrol, in_force && may_rerun);
   if (!in_force) {
     hearing_.action = Action::proceed;
     hearing_.clip = {};

@@ -117,8 +117,9 @@ class Supervisor {
   std::int64_t recovered_count() const { return recovered_count_; }
 
   /// Takes the norms of a step, and errors of low paths where a patrol measured some: what is to be done before the
-  /// update. Where nothing is switched, nothing is to be done. Valid until the next call.
-  const Hearing& hear(const Observation& observation, std::span<const double> patrol = {});
+  /// update. Where nothing is switched, nothing is to be done. `may_rerun` false: this step cannot be run again, and no
+  /// rerun is asked for. Valid until the next call.
+  const Hearing& hear(const Observation& observation, std::span<const double> patrol = {}, bool may_rerun = true);
 
   /// Decides without a trial, or where one failed: what is done with the update is in the ruling, too. What the loop
   /// knows of the step goes to the journal.
@@ -146,6 +147,11 @@ class Supervisor {
   /// The kill switch: from the next `high` on. Told to the journal once.
   void set_mode(io::JournalModeKind mode, const std::string& why);
   io::JournalModeKind mode() const { return mode_; }
+
+  /// The switchboard from the next `high` on. A unit that was not `forced` from the beginning is still judged, and is
+  /// in the budget while it is in recovery; which path it takes is the rule's word.
+  void set_rules(std::vector<SwitchRule> rules) { settings_.rules = std::move(rules); }
+  const std::vector<SwitchRule>& rules() const { return settings_.rules; }
 
   /// A remark for the journal.
   void note(const std::string& text);

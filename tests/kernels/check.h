@@ -87,5 +87,6 @@ void check_delayed_scales(Checks& checks);
 void check_tile_product(Checks& checks);
 void check_unit_gather(Checks& checks);
 void check_gated_step(Checks& checks);
+void check_clipped_norms(Checks& checks);
 
 }  // namespace gnmr::kernels::testing

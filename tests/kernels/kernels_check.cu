@@ -24,6 +24,7 @@ int main(int count, char** arguments) {
     testing::check_delayed_scales(checks);
     testing::check_unit_gather(checks);
     testing::check_gated_step(checks);
+    testing::check_clipped_norms(checks);
     testing::check_tile_product(checks);
   } catch (const std::exception& error) {
     checks.report("no exception", error.what());

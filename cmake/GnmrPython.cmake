@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+# Python and nanobind for the package gnmr: GNMR_HAVE_NANOBIND.
+include_guard()
+
+if(PROJECT_IS_TOP_LEVEL)
+  set(python_default AUTO)
+else()
+  set(python_default OFF)
+endif()
+set(GNMR_BUILD_PYTHON ${python_default} CACHE STRING
+  "Build the Python package: ON, OFF, or AUTO (where a Python with nanobind is found)")
+set(GNMR_HAVE_NANOBIND OFF)
+
+# nanobind may be a package of the Python that is used, or lie somewhere that CMake knows (an isolated build).
+function(gnmr_find_nanobind)
+  if(nanobind_DIR OR nanobind_ROOT)
+    return()
+  endif()
+  execute_process(COMMAND ${Python_EXECUTABLE} -m nanobind --cmake_dir
+    OUTPUT_VARIABLE folder ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE failed)
+  if(NOT failed)
+    set(nanobind_ROOT ${folder} PARENT_SCOPE)
+  endif()
+endfunction()
+
+if(NOT GNMR_BUILD_PYTHON STREQUAL "OFF" AND NOT GNMR_SANITIZE)
+  # The Python that tests use is the one that imports the package.
+  if(NOT Python_EXECUTABLE AND NOT SKBUILD)
+    foreach(candidate ${GNMR_TEST_PYTHON} ${GNMR_TORCH_PYTHON})
+      if(EXISTS ${candidate} AND NOT Python_EXECUTABLE)
+        set(Python_EXECUTABLE ${candidate})
+      endif()
+    endforeach()
+  endif()
+  set(python_parts Interpreter Development.Module)
+  if(CMAKE_VERSION VERSION_GREATER_EQUAL 3.26)
+    list(APPEND python_parts OPTIONAL_COMPONENTS Development.SABIModule)
+  endif()
+  find_package(Python 3.11 COMPONENTS ${python_parts})
+  if(Python_Development.Module_FOUND)
+    gnmr_find_nanobind()
+    find_package(nanobind CONFIG QUIET)
+  endif()
+  if(nanobind_FOUND AND nanobind_VERSION VERSION_LESS 2.9)
+    message(STATUS "nanobind ${nanobind_VERSION} is too old: 2.9 or newer is needed (pip install --upgrade nanobind)")
+  elseif(nanobind_FOUND)
+    set(GNMR_HAVE_NANOBIND ON)
+    message(STATUS "nanobind ${nanobind_VERSION}, Python ${Python_VERSION}: the Python package is built")
+  endif()
+  if(NOT GNMR_HAVE_NANOBIND AND GNMR_BUILD_PYTHON STREQUAL "ON")
+    message(FATAL_ERROR "GNMR_BUILD_PYTHON is ON, but Python 3.11 or newer with its headers and nanobind 2.9 or newer was "
+      "not found: pip install nanobind (or -DPython_EXECUTABLE=...)")
+  elseif(NOT GNMR_HAVE_NANOBIND)
+    message(STATUS "no Python with nanobind: the Python package is left out; everything else is built")
+  endif()
+endif()

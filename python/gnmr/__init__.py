@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GNMR keeps low-precision training stable: three lines in the loop that you have.
+
+    ctl = gnmr.attach(model, max_o=0.01)             # finds the units and how to switch each; says what it watches
+    loss.backward(); ctl.step(); optimizer.step()    # norms, decision, switches for the next step
+
+`gnmr.attach(model, recipe="fp8-tensorwise")` gives each linear layer our own low path. docs/python.md has the rest.
+Decisions are made in `gnmr._core`, which is C++ and knows nothing of torch; torch is imported with `attach`.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from gnmr._core import (
+    VERSION,
+    Error,
+    Options,
+    Recipe,
+    Supervisor,
+    Trace,
+    Unit,
+    kernels_available,
+    option_specs,
+    read_units,
+    recipe_names,
+)
+
+__version__ = VERSION
+
+if TYPE_CHECKING:
+    from gnmr.attaching import attach
+    from gnmr.control import Control
+    from gnmr.step_result import StepResult
+    from gnmr.switches import MeasuringSwitch, Switch, register_switch
+
+# What needs torch is looked up when it is first asked for: replaying norms does not.
+_LAZY = {
+    "attach": "gnmr.attaching",
+    "Control": "gnmr.control",
+    "StepResult": "gnmr.step_result",
+    "MeasuringSwitch": "gnmr.switches",
+    "Switch": "gnmr.switches",
+    "register_switch": "gnmr.switches",
+}
+
+__all__ = [
+    "Control",
+    "Error",
+    "MeasuringSwitch",
+    "Options",
+    "Recipe",
+    "StepResult",
+    "Supervisor",
+    "Switch",
+    "Trace",
+    "Unit",
+    "__version__",
+    "attach",
+    "kernels_available",
+    "option_specs",
+    "read_units",
+    "recipe_names",
+    "register_switch",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'gnmr' has no attribute '{name}'")
+    value: object = getattr(import_module(_LAZY[name]), name)
+    # The next look finds it at once.
+    globals()[name] = value
+    return value

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Units that are never measured, or whose low path never runs: a watch that sees nothing looks like peace.
+
+Goals: told once, soon. Non-goals: units that lose their gradients later (experts without tokens do).
+"""
+
+from collections.abc import Iterator, Sequence
+
+from gnmr.low_linear import LowLinear
+from gnmr.units import WatchedUnit
+
+STEPS_TO_A_SAMPLE = 10  # after which a unit that never had a gradient is told
+
+
+class BlindUnits:
+    """Looks at the first steps of a run."""
+
+    def __init__(self, units: Sequence[WatchedUnit]) -> None:
+        self._units = units
+        self._unsampled = set(range(len(units)))
+        self._steps = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is nothing more to look for."""
+        return self._steps >= STEPS_TO_A_SAMPLE or (self._steps > 0 and not self._unsampled)
+
+    def look(self, sampled: memoryview) -> Iterator[str]:
+        """After each of the first steps: what is to be told."""
+        self._unsampled = {index for index in self._unsampled if not sampled[index]}
+        self._steps += 1
+        if self._steps == 1:
+            idle = [unit.name for unit in self._units if isinstance(unit.switch, LowLinear) and unit.switch.calls == 0]
+            if idle:
+                yield (f"{len(idle)} units were not called in the first step, so their low path does not run "
+                       f"(is their weight used elsewhere?): {_listed(idle)}")
+        if self._unsampled and self._steps == STEPS_TO_A_SAMPLE:
+            names = [self._units[index].name for index in sorted(self._unsampled)]
+            yield (f"{len(names)} units had no gradient in the first {STEPS_TO_A_SAMPLE} steps and are not watched: "
+                   f"{_listed(names)}")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")

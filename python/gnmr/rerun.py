@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A step once more: as a trial (all units high, each low path measured beside it) or as a replay.
+
+Goals: the rerun finds the random numbers of the first run, and the loop goes on as if there had been one run.
+Non-goals: what is done with what it finds (gnmr.control).
+"""
+
+import math
+import time
+from array import array
+from collections.abc import Callable, Sequence, Set
+
+import torch
+from torch import Tensor, nn
+
+from gnmr import _core
+from gnmr.gradients import distance
+from gnmr.low_linear import LowLinear
+from gnmr.switches import MeasuringSwitch
+from gnmr.units import WatchedUnit
+
+Closure = Callable[[], float | Tensor | None]
+
+
+class ClosureFailed(Exception):
+    """The user's own code failed; that is not ours to hide."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+def is_about_memory(failure: Exception) -> bool:
+    """Whether something went wrong for want of memory."""
+    # The CPU's allocator of torch has no kind of error of its own.
+    return isinstance(failure, MemoryError) or (
+        isinstance(failure, RuntimeError) and ("llocate" in str(failure) or "out of memory" in str(failure)))
+
+
+def number_of(loss: float | Tensor | None) -> float | None:
+    """A loss as a number; one on a device is waited for."""
+    return float(loss.detach()) if isinstance(loss, Tensor) else loss
+
+
+class RandomState:
+    """The state of torch's generators when the first forward of a step began."""
+
+    def __init__(self) -> None:
+        self.begun = False  # whether a step's forward has been seen
+        self._cpu: Tensor | None = None
+        self._cuda: list[Tensor] = []
+
+    def remember(self, model: nn.Module) -> None:
+        """Called before each forward of the model; evaluation does not count."""
+        if self.begun or not (model.training and torch.is_grad_enabled()):
+            return
+        self.begun = True
+        self._cpu, self._cuda = _random_state()
+
+    def forget(self) -> None:
+        """The next step has not begun."""
+        self.begun = False
+        self._cpu = None
+
+    def replay(self) -> Callable[[], None]:
+        """Puts the generators back to the beginning of the step; the result puts them where they are now."""
+        now = _random_state()
+        if self._cpu is not None:
+            _set_random_state(self._cpu, self._cuda)
+        return lambda: _set_random_state(*now)
+
+
+class FirstForward:
+    """A hook that remembers the generators' state; a copy or a pickle of the model has one that does nothing."""
+
+    def __init__(self, random: RandomState) -> None:
+        self._random = random
+
+    def __call__(self, model: nn.Module, args: object) -> None:
+        self._random.remember(model)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> object:
+        return _no_hook
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _make_no_hook, ()
+
+
+def _no_hook(model: nn.Module, args: object) -> None:
+    pass
+
+
+def _make_no_hook() -> object:
+    return _no_hook
+
+
+def _random_state() -> tuple[Tensor, list[Tensor]]:
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
+    return torch.get_rng_state(), cuda
+
+
+def _set_random_state(cpu: Tensor, cuda: Sequence[Tensor]) -> None:
+    torch.set_rng_state(cpu)
+    if cuda:
+        torch.cuda.set_rng_state_all(list(cuda))
+
+
+class Rerun:
+    """One step that may run again, at most once."""
+
+    def __init__(self, units: Sequence[WatchedUnit], own: Sequence[LowLinear], random: RandomState,
+                 closure: Closure) -> None:
+        self._units = units
+        self._own = own
+        self._random = random
+        self._closure = closure
+        self._seconds = 0.0
+        self.loss: float | None = None
+
+    def _run(self) -> None:
+        start = time.perf_counter()
+        put_back = self._random.replay()
+        try:
+            loss = self._closure()
+        except Exception as failure:
+            raise ClosureFailed(failure) from failure
+        finally:
+            put_back()
+        self.loss = number_of(loss)
+        self._seconds = time.perf_counter() - start
+
+    def trial(self, high: Set[int]) -> memoryview:
+        """All units high, low paths compared: the errors, units times places. Afterwards those in `high` are."""
+        measuring = [unit.switch if isinstance(unit.switch, MeasuringSwitch) else None for unit in self._units]
+        places = max(len(switch.places) for switch in measuring if switch is not None)
+        errors = array("d", [math.nan]) * (len(self._units) * places)
+        try:
+            for unit, switch in zip(self._units, measuring, strict=True):
+                if switch is not None:
+                    switch.begin_trial()
+                elif unit.switch is not None:
+                    unit.switch.set_high(True)
+            self._run()
+            for index, switch in enumerate(measuring):
+                if switch is not None:
+                    for place, error in enumerate(switch.end_trial()):
+                        errors[index * places + place] = error
+        finally:
+            self._switch(high)
+        return memoryview(errors)
+
+    def plain(self) -> None:
+        """The step as the switches are."""
+        self._run()
+
+    def with_high(self, high: Set[int], afterwards: Set[int]) -> None:
+        """The step with these units high."""
+        for own in self._own:
+            own.begin_step()
+        self._switch(high)
+        try:
+            self._run()
+        finally:
+            self._switch(afterwards)
+
+    def _switch(self, high: Set[int]) -> None:
+        for index, unit in enumerate(self._units):
+            if unit.switch is not None:
+                unit.switch.set_high(index in high)
+
+    def context(self, before: Sequence[float], norm_before: float, after: Sequence[float], norm: float,
+                loss_before: float | None, applied: bool) -> _core.RerunContext:
+        """What it came to, for the journal."""
+        loss = math.nan if self.loss is None else self.loss
+        return _core.RerunContext(loss=loss, norm=norm, seconds=self._seconds, applied=applied, loss_before=loss_before,
+                                  norm_before=norm_before, distance=distance(before, after))

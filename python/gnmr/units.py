@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The recoverable units of a model: found by walking its modules, each with its switch, and how much they cover.
+
+Goals: units in the order of the modules, with names people know; whatever is left out is told with its reason.
+Non-goals: measuring, deciding.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+from gnmr import _core
+from gnmr._core import Error, glob_matches
+from gnmr.low_linear import LowLinear, StepClock
+from gnmr.switches import Switch, maker_of
+
+#: Layers that make logits: neither low nor watched, as in the C++ trainer.
+DEFAULT_DENY = ("head", "*.head", "lm_head", "*.lm_head", "output", "embed_out")
+
+_WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.")
+
+
+@dataclass
+class WatchedUnit:
+    """A unit and what it is made of."""
+
+    name: str
+    cost: int
+    module: nn.Module
+    switch: Switch | None  # None: it is only watched
+    parameters: list[nn.Parameter]
+
+    @property
+    def group(self) -> str:
+        """`layers.3.down` belongs to `layers.3`: the path up to its first number. Empty: there is none."""
+        parts = self.name.split(".")
+        for place, part in enumerate(parts):
+            if part.isdigit():
+                return ".".join(parts[: place + 1])
+        return ""
+
+    def as_core(self) -> _core.Unit:
+        """What the controller knows of it; what cannot be switched is no candidate."""
+        return _core.Unit(self.name, self.cost, self.group, forced=self.switch is None)
+
+
+@dataclass
+class LeftOut:
+    """A unit that could have been."""
+
+    name: str
+    cost: int
+    reason: str
+
+
+@dataclass
+class Coverage:
+    """How much of a model is watched."""
+
+    units: int
+    switchable: int
+    share: float  # of the multiply-adds of all candidates
+    left_out: list[LeftOut] = field(default_factory=list)
+
+    def text(self) -> str:
+        """One line: `watching 278 of 280 units, 99.1% of multiply-adds; 2 skipped: lm_head (denied), ...`."""
+        line = f"watching {self.units} of {self.units + len(self.left_out)} units, {self.share:.1%} of multiply-adds"
+        if self.left_out:
+            shown = ", ".join(f"{one.name} ({one.reason})" for one in self.left_out[:4])
+            more = f" and {len(self.left_out) - 4} more" if len(self.left_out) > 4 else ""
+            line += f"; {len(self.left_out)} skipped: {shown}{more}"
+        if 0 < self.switchable < self.units:
+            line += f"; {self.units - self.switchable} have no switch and are only watched"
+        return line
+
+
+@dataclass
+class FoundUnits:
+    """What a walk over a model found."""
+
+    units: list[WatchedUnit]
+    coverage: Coverage
+
+
+@dataclass
+class UnitChoice:
+    """Which layers are units, and what their low path is."""
+
+    recipe: str | None
+    allow: Sequence[str]
+    deny: Sequence[str]
+    clock: StepClock
+
+
+def plain_name(name: str) -> str:
+    """The name without what wrappers put before it, so that states fit with and without them."""
+    changed = True
+    while changed:
+        changed = False
+        for wrapper in _WRAPPERS:
+            if name.startswith(wrapper):
+                name, changed = name[len(wrapper):], True
+    return name
+
+
+def _linear_cost(module: nn.Linear) -> int:
+    return max(3 * module.in_features * module.out_features, 1)
+
+
+def _trouble(module: nn.Linear, recipe: str | None) -> str:
+    """Why a linear layer cannot have our low path; empty: it can."""
+    if recipe is None:
+        return ""
+    if "forward" in module.__dict__:
+        return "its forward is replaced on the instance already"
+    if type(module).forward is not nn.Linear.forward:
+        return f"{type(module).__name__} has a forward of its own: register_switch tells how to switch it"
+    device = module.weight.device
+    if device.type != "cpu":
+        raise Error(
+            f"recipe={recipe!r}: our low path runs on the CPU so far, and the model is on {device}. "
+            "Leave recipe out to watch the model, or register a switch for its layers"
+        )
+    return ""
+
+
+class _Walk:
+    """A walk over the modules; a parameter belongs to the first unit that has it."""
+
+    def __init__(self, choice: UnitChoice) -> None:
+        self._choice = choice
+        self._owner: dict[int, str] = {}
+        self.units: list[WatchedUnit] = []
+        self.left_out: list[LeftOut] = []
+
+    def visit(self, name: str, module: nn.Module) -> None:
+        make = maker_of(module)
+        if make is None and not isinstance(module, nn.Linear):
+            return
+        cost = _linear_cost(module) if isinstance(module, nn.Linear) else max(_parameter_count(module), 1)
+        reason = self._refusal(name, module)
+        if not reason and make is None and isinstance(module, nn.Linear):
+            reason = _trouble(module, self._choice.recipe)
+        switch: Switch | None = None
+        if not reason and make is not None:
+            made = make(name, module)
+            if isinstance(made, str):
+                reason = made
+            elif not isinstance(made, Switch):
+                raise Error(f"the switch of {name}: expected `cost` and `set_high`, got {type(made).__name__}")
+            else:
+                switch, cost = made, made.cost
+        elif not reason and isinstance(module, nn.Linear) and self._choice.recipe is not None:
+            switch = LowLinear(module, self._choice.recipe, len(self.units), self._choice.clock)
+        if reason:
+            self.left_out.append(LeftOut(name, cost, reason))
+            return
+        parameters = list(module.parameters())
+        for parameter in parameters:
+            self._owner[id(parameter)] = name
+        self.units.append(WatchedUnit(name, cost, module, switch, parameters))
+
+    def _refusal(self, name: str, module: nn.Module) -> str:
+        choice = self._choice
+        if not any(glob_matches(glob, name) for glob in choice.allow):
+            return "not allowed"
+        if any(glob_matches(glob, name) for glob in choice.deny):
+            return "denied"
+        for parameter in module.parameters():
+            if id(parameter) in self._owner:
+                return f"its weight belongs to {self._owner[id(parameter)]}"
+            if type(parameter.data) is not torch.Tensor:
+                return f"its weight is a {type(parameter.data).__name__}, whose norm is not known here"
+        if choice.recipe is None and not any(parameter.requires_grad for parameter in module.parameters()):
+            return "nothing in it is trained"
+        return ""
+
+
+def _parameter_count(module: nn.Module) -> int:
+    return 3 * sum(parameter.numel() for parameter in module.parameters())
+
+
+def find_units(model: nn.Module, choice: UnitChoice) -> FoundUnits:
+    """All units of a model; their low paths are not installed yet."""
+    walk = _Walk(choice)
+    for name, module in model.named_modules():
+        walk.visit(plain_name(name) or type(module).__name__.lower(), module)
+    # A child of a unit is no unit that was left out.
+    owned = {id(child) for unit in walk.units for child in unit.module.modules()}
+    modules = {plain_name(name): module for name, module in model.named_modules()}
+    left_out = [one for one in walk.left_out if id(modules.get(one.name)) not in owned]
+    watched = sum(unit.cost for unit in walk.units)
+    everything = watched + sum(one.cost for one in left_out)
+    switchable = sum(unit.switch is not None for unit in walk.units)
+    share = watched / everything if everything else 0.0
+    return FoundUnits(walk.units, Coverage(len(walk.units), switchable, share, left_out))

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""attach finds units and says so; the model stays what it is; detach leaves nothing behind."""
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+from small_model import QUICK, SmallModel, batch, make_model, run_backward
+from torch import nn
+
+import gnmr
+
+
+def shape_of(model: nn.Module) -> list[tuple[str, type]]:
+    return [(name, type(module)) for name, module in model.named_modules()]
+
+
+@pytest.mark.parametrize("recipe", [None, "fp8-tensorwise", "fp8-delayed", "mxfp8"])
+def test_the_model_is_what_it_was(recipe: str | None) -> None:
+    model = make_model()
+    x, _ = batch(1)
+    before = model(x)
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    shape = shape_of(model)
+    attributes = [sorted(module.__dict__) for module in model.modules()]
+    ctl = gnmr.attach(model, recipe=recipe, quiet=True, strict=True)
+    assert shape_of(model) == shape
+    assert list(model.state_dict()) == list(state)
+    changed = model(x)
+    assert torch.equal(changed, before) == (recipe is None)
+    ctl.detach()
+    assert shape_of(model) == shape
+    assert [sorted(module.__dict__) for module in model.modules()] == attributes
+    assert not model._forward_pre_hooks
+    assert torch.equal(model(x), before)
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, state[name])
+
+
+def test_checkpoints_load_both_ways() -> None:
+    plain, attached = make_model(0), make_model(1)
+    gnmr.attach(attached, recipe="fp8-tensorwise", quiet=True)
+    attached.load_state_dict(plain.state_dict())
+    other = make_model(2)
+    other.load_state_dict(attached.state_dict())
+    x, _ = batch(1)
+    assert torch.equal(other(x), plain(x))
+
+
+def test_copies_and_pickles_are_plain_models() -> None:
+    model = make_model()
+    x, _ = batch(1)
+    high = model(x)
+    ctl = gnmr.attach(model, recipe="fp8-tensorwise", quiet=True)
+    copied = copy.deepcopy(model)
+    assert torch.equal(copied(x), high)
+    with torch.no_grad():
+        copied.layers[0].up.weight.zero_()
+    assert not torch.equal(copied(x), high)
+    assert torch.equal(pickle.loads(pickle.dumps(model))(x), high)
+    saved = io.BytesIO()
+    torch.save(model, saved)
+    saved.seek(0)
+    assert torch.equal(torch.load(saved, weights_only=False)(x), high)
+    assert not torch.equal(model(x), high)
+    ctl.detach()
+
+
+def test_coverage_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    ctl = gnmr.attach(make_model())
+    told = capsys.readouterr().err
+    assert "watching 8 of 9 units, 98.5% of multiply-adds; 1 skipped: head (denied)" in told
+    assert "only watched" in told
+    assert ctl.mode == "watch"
+    assert [unit.name for unit in ctl.units][:2] == ["layers.0.up", "layers.0.down"]
+    assert ctl.units[1].group == "layers.0" and ctl.units[1].cost == 3 * 64 * 32
+    gnmr.attach(make_model(), recipe="fp8-tensorwise")
+    assert "only watched" not in capsys.readouterr().err
+
+
+def test_little_coverage_is_loud() -> None:
+    with pytest.warns(UserWarning, match=r"only .*% of the multiply-adds"):
+        gnmr.attach(make_model(), allow=["layers.0.*"])
+    with pytest.raises(gnmr.Error, match="all were left out"):
+        gnmr.attach(make_model(), allow=["nothing"])
+    with pytest.raises(gnmr.Error, match="expected a model with"):
+        gnmr.attach(nn.Sequential(nn.LayerNorm(3)))
+    with pytest.raises(gnmr.Error, match="lazy layers"):
+        gnmr.attach(nn.Sequential(nn.LazyLinear(3)))
+
+
+def test_what_is_left_out_has_a_reason() -> None:
+    class OwnForward(nn.Linear):
+        def forward(self, input: torch.Tensor) -> torch.Tensor:
+            return 2 * super().forward(input)
+
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8), OwnForward(8, 8), nn.Linear(8, 8))
+    model[1].weight = model[0].weight
+    model[3].forward = model[0].forward
+    ctl = gnmr.attach(model, recipe="fp8-tensorwise", quiet=True)
+    reasons = {one.name: one.reason for one in ctl.coverage.left_out}
+    assert "belongs to 0" in reasons["1"]
+    assert "register_switch" in reasons["2"]
+    assert "replaced" in reasons["3"]
+    frozen = make_model()
+    for parameter in frozen.layers[0].parameters():
+        parameter.requires_grad_(False)
+    watched = gnmr.attach(frozen, quiet=True)
+    assert {one.name for one in watched.coverage.left_out} == {"layers.0.up", "layers.0.down", "head"}
+
+
+def test_a_low_path_that_never_runs_is_told() -> None:
+    class UsesWeightsOnly(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(8, 8), nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return nn.functional.linear(self.a(x), self.b.weight)
+
+    model = UsesWeightsOnly()
+    ctl = gnmr.attach(model, recipe="fp8-tensorwise", quiet=True)
+    model(torch.randn(4, 8)).sum().backward()
+    with pytest.warns(UserWarning, match="1 units were not called.*: b"):
+        ctl.step()
+
+
+def test_wrong_options_are_errors_at_once() -> None:
+    for wrong in ({"tau": 0.5}, {"nonsense": 1.0}, {"lag": 1}, {"recipe": "fp7"}, {"gradients": "grad"}):
+        with pytest.raises(gnmr.Error):
+            gnmr.attach(make_model(), quiet=True, **wrong)
+
+
+def test_the_switchboard() -> None:
+    model = make_model()
+    ctl = gnmr.attach(model, recipe="fp8-tensorwise", quiet=True, strict=True)
+    ctl.set("*.down", "high", steps=2)
+    downs = [f"layers.{index}.down" for index in range(4)]
+    seen = []
+    for step in range(1, 5):
+        seen.append(ctl.high)
+        run_backward(model, step)
+        ctl.step()
+    assert seen == [downs, downs, [], []]
+    run_backward(model, 5)
+    ctl.set("layers.0.*", "high")
+    assert ctl.high == []  # the step is going on
+    ctl.step()
+    assert ctl.high == ["layers.0.up", "layers.0.down"]
+    ctl.set("layers.0.*", "auto")
+    assert ctl.high == []
+    for wrong in (("*", "middle", None), ("*", "high", 0)):
+        with pytest.raises(gnmr.Error):
+            ctl.set(wrong[0], wrong[1], steps=wrong[2])
+
+
+class TwoPaths(nn.Module):
+    """A user's own module: a product with and without rounding to bfloat16."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(width, width) / width**0.5)
+        self.rounds = True
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weight = self.weight.bfloat16().float() if self.rounds else self.weight
+        return x @ weight
+
+
+class TwoPathsSwitch:
+    def __init__(self, module: TwoPaths) -> None:
+        self.module = module
+        self.cost = 3 * module.weight.numel()
+
+    def set_high(self, high: bool) -> None:
+        self.module.rounds = not high
+
+
+def test_a_registered_switch_is_used() -> None:
+    from gnmr import switches
+
+    gnmr.register_switch(TwoPaths, lambda name, module: TwoPathsSwitch(module) if name != "2" else "it is the last")
+    try:
+        model = nn.Sequential(TwoPaths(16), TwoPaths(16), TwoPaths(16))
+        ctl = gnmr.attach(model, quiet=True, strict=True, min_coverage=0.5, **QUICK)
+        assert [unit.name for unit in ctl.units] == ["0", "1"]
+        assert ctl.coverage.left_out[0].reason == "it is the last"
+        assert ctl.mode == "armed"
+        admitted = None
+        for step in range(1, 12):
+            model.zero_grad()
+            model(torch.randn(8, 16)).square().mean().backward()
+            if step == 8:
+                model[1].weight.grad *= 1000
+            result = ctl.step()
+            admitted = admitted or result.admitted
+            if result.admitted:
+                assert (model[0].rounds, model[1].rounds) == (True, False)
+        assert admitted == ("1",)
+        ctl.detach()
+        assert model[1].rounds
+    finally:
+        switches._MAKERS.pop(TwoPaths)
+    with pytest.raises(gnmr.Error):
+        gnmr.register_switch("Linear", lambda name, module: "no")  # type: ignore[arg-type]
+
+
+def test_a_whole_block_can_be_a_unit() -> None:
+    from gnmr import switches
+    from small_model import Block
+
+    class BlockSwitch:
+        cost = 10
+
+        def set_high(self, high: bool) -> None:
+            pass
+
+    gnmr.register_switch(Block, lambda name, module: BlockSwitch())
+    try:
+        ctl = gnmr.attach(SmallModel(), quiet=True, min_coverage=0)
+        assert [unit.name for unit in ctl.units] == [f"layers.{index}" for index in range(4)]
+        assert [one.name for one in ctl.coverage.left_out] == ["head"]
+    finally:
+        switches._MAKERS.pop(Block)

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""It never kills or harms a run: each promise by injection."""
+
+import json
+import os
+import signal
+import threading
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from small_model import QUICK, make_model, run_backward
+from torch import nn
+from torch.nn.utils import clip_grad_norm_
+
+import gnmr
+
+
+def attached(**kwargs: object) -> tuple[nn.Module, gnmr.Control]:
+    model = make_model()
+    return model, gnmr.attach(model, **{"recipe": "fp8-tensorwise", "quiet": True, **QUICK, **kwargs})
+
+
+def one_step(model: nn.Module, ctl: gnmr.Control, step: int, **kwargs: object) -> gnmr.StepResult:
+    model.zero_grad()
+    run_backward(model, step)
+    return ctl.step(**kwargs)
+
+
+def recover_all(model: nn.Module, ctl: gnmr.Control) -> None:
+    ctl.set("*", "high")
+    one_step(model, ctl, 1)
+    assert len(ctl.high) == 8
+
+
+def test_a_fault_disarms_and_training_goes_on(tmp_path: Path) -> None:
+    model, ctl = attached(out=tmp_path)
+    recover_all(model, ctl)
+
+    def broken() -> None:
+        raise ZeroDivisionError("injected")
+
+    ctl._gradients.measure = broken  # type: ignore[method-assign]
+    with pytest.warns(UserWarning, match="a fault in gnmr.*injected") as told:
+        result = one_step(model, ctl, 2, max_norm=0.01)
+    assert len(told) == 1
+    # The backend's own recipe: everything low, and the gradients are clipped all the same.
+    assert ctl.mode == "disarmed" and ctl.high == []
+    assert all(not unit.switch.high for unit in ctl.units)
+    assert result.step == 2 and result.applied
+    total = torch.stack([parameter.grad.norm() for parameter in model.parameters()]).norm()
+    assert float(total) == pytest.approx(0.01, rel=1e-4)
+    # It stays quiet, and counts steps.
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert one_step(model, ctl, 3).step == 3
+        assert one_step(model, ctl, 4, max_norm=0.01).total_norm > 0
+    ctl.detach()
+    assert any("injected" in line for line in (tmp_path / "journal.jsonl").read_text().splitlines())
+    with pytest.raises(gnmr.Error, match="attach again"):
+        ctl.arm()
+
+
+def test_strict_raises() -> None:
+    model, ctl = attached(strict=True)
+    ctl._gradients.measure = lambda: 1 / 0  # type: ignore[assignment,method-assign]
+    with pytest.raises(ZeroDivisionError):
+        one_step(model, ctl, 1)
+
+
+def test_a_switch_that_fails_disarms() -> None:
+    model, ctl = attached()
+    one_step(model, ctl, 1)
+    switch = ctl.units[3].switch
+
+    def refuse(high: bool) -> None:
+        raise OSError("stuck")
+
+    switch.set_high = refuse
+    ctl.set("layers.0.*", "high")
+    run_backward(model, 2)
+    ctl.set("*", "high")
+    with pytest.warns(UserWarning, match="stuck"):
+        ctl.step()
+    assert ctl.mode == "disarmed"
+    assert all(not unit.switch.high for unit in ctl.units)
+
+
+def test_the_first_steps_only_watch() -> None:
+    model, ctl = attached(watch_steps=12)
+    admitted = []
+    for step in range(1, 20):
+        model.zero_grad()
+        run_backward(model, step)
+        if step in (9, 15):
+            model.layers[0].up.weight.grad *= 100
+        admitted.append((ctl.step().admitted, bool(ctl.high)))
+    # Both would be admitted; only the second one is switched.
+    assert admitted[8] == (("layers.0.up",), False)
+    assert admitted[14] == (("layers.0.up",), True)
+
+
+def test_the_file(tmp_path: Path) -> None:
+    model, ctl = attached(out=tmp_path)
+    one_step(model, ctl, 1)
+    (tmp_path / "control").write_text("high\n")
+    one_step(model, ctl, 2)
+    assert ctl.mode == "high" and len(ctl.high) == 8
+    (tmp_path / "control").write_text("watch\n")
+    one_step(model, ctl, 3)
+    assert ctl.mode == "watch" and ctl.high == []
+    (tmp_path / "control").write_text("hgih\n")
+    one_step(model, ctl, 4)
+    assert ctl.mode == "watch"
+    ctl.arm()
+    assert ctl.mode == "armed"
+    ctl.detach()
+    kinds = [json.loads(line) for line in (tmp_path / "journal.jsonl").read_text().splitlines()]
+    assert [line["mode"] for line in kinds if line["kind"] == "mode"] == ["high", "watch", "armed"]
+    assert any(line["kind"] == "note" and "hgih" in line["text"] for line in kinds)
+
+
+def test_signals() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    model, ctl = attached(signals=True)
+    one_step(model, ctl, 1)
+    os.kill(os.getpid(), signal.SIGUSR2)
+    one_step(model, ctl, 2)
+    assert ctl.mode == "high"
+    os.kill(os.getpid(), signal.SIGUSR1)
+    one_step(model, ctl, 3)
+    assert ctl.mode == "watch"
+    assert signal.getsignal(signal.SIGINT) is before
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    ctl.detach()
+
+
+def test_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("GNMR_MODE", "watch")
+    assert attached()[1].mode == "watch"
+    monkeypatch.setenv("GNMR_MODE", "nonsense")
+    assert attached()[1].mode == "armed"
+    monkeypatch.delenv("GNMR_MODE")
+    monkeypatch.setenv("GNMR_CONTROL", str(tmp_path / "switch"))
+    (tmp_path / "switch").write_text("high")
+    assert attached()[1].mode == "high"
+
+
+def test_watching_changes_nothing() -> None:
+    def trained(watches: bool) -> list[torch.Tensor]:
+        model = make_model()
+        optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+        ctl = gnmr.attach(model, quiet=True, **QUICK) if watches else None
+        for step in range(1, 20):
+            optimizer.zero_grad()
+            run_backward(model, step)
+            if step == 15:
+                model.layers[0].up.weight.grad *= 100
+            if ctl is not None:
+                ctl.step()
+            optimizer.step()
+        return [parameter.detach() for parameter in model.parameters()]
+
+    for one, two in zip(trained(True), trained(False), strict=True):
+        assert torch.equal(one, two)
+
+
+def test_a_stalled_disk_drops_lines(tmp_path: Path) -> None:
+    """The journal is a pipe that nobody empties: steps go on, lines are dropped and counted."""
+    pipe = tmp_path / "journal.jsonl"
+    os.mkfifo(pipe)
+    opened: list[int] = []
+    # Opening a pipe to write waits for a reader.
+    reader = threading.Thread(target=lambda: opened.append(os.open(pipe, os.O_RDONLY)))
+    reader.start()
+    units = [gnmr.Unit(f"unit{index}" + "x" * 200) for index in range(64)]
+    supervisor = gnmr.Supervisor(units, gnmr.Options(warmup_samples=1, common_share=1, max_o=64, lock_steps=1),
+                                 journal=str(pipe))
+    reader.join()
+    slowest = 0.0
+    for step in range(1, 4000):
+        norms = torch.full((64,), 1.0 if step % 2 else 1e6, dtype=torch.float64)
+        start = time.perf_counter()
+        supervisor.hear(step, norms)
+        supervisor.decide()
+        slowest = max(slowest, time.perf_counter() - start)
+        if supervisor.dropped > 0:
+            break
+    assert supervisor.dropped > 0
+    assert slowest < 1.0
+    os.close(opened[0])
+    supervisor.close()
+
+
+def test_a_folder_that_is_taken_is_an_error_at_once(tmp_path: Path) -> None:
+    model, ctl = attached(out=tmp_path)
+    one_step(model, ctl, 1)
+    state = ctl.state_dict()
+    ctl.detach()
+    with pytest.raises(gnmr.Error):
+        gnmr.attach(make_model(), quiet=True, out=tmp_path)
+    resumed = gnmr.attach(make_model(), recipe="fp8-tensorwise", quiet=True, out=tmp_path, resume_step=2, **QUICK)
+    resumed.load_state_dict(state)
+    assert resumed.steps == 1
+    resumed.detach()
+    assert '"kind":"resume","step":2' in (tmp_path / "journal.jsonl").read_text().replace(" ", "")
+
+
+def test_after_detach_the_loop_still_runs() -> None:
+    model, ctl = attached()
+    ctl.detach()
+    ctl.detach()
+    result = one_step(model, ctl, 1, max_norm=0.5)
+    other = make_model()
+    run_backward(other, 1)
+    assert result.total_norm == pytest.approx(float(clip_grad_norm_(other.parameters(), 0.5)), rel=1e-6)

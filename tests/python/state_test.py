@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A state goes through torch.save, and the run goes on with the same decisions."""
+
+import io
+from typing import Any
+
+import pytest
+import torch
+from small_model import QUICK, make_model, run_backward
+from torch import nn
+
+import gnmr
+
+RECIPES = [None, "fp8-tensorwise", "fp8-delayed"]
+
+
+def attached(recipe: str | None) -> tuple[nn.Module, gnmr.Control]:
+    model = make_model()
+    return model, gnmr.attach(model, recipe=recipe, quiet=True, strict=True, **{**QUICK, "max_o": 3.0})
+
+
+def one_step(model: nn.Module, ctl: gnmr.Control, step: int) -> tuple[Any, ...]:
+    model.zero_grad()
+    run_backward(model, step)
+    # Disturbances that are a function of the step.
+    if step in (8, 9, 15):
+        model.layers[step % 4].down.weight.grad *= 50
+    if step in (11, 17):
+        model.layers[1].up.weight.grad *= 0.01
+    result = ctl.step(max_norm=1.0)
+    return result.step, result.total_norm, result.admitted, result.released, result.recovered, tuple(ctl.high)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_goes_on_with_the_same_decisions(recipe: str | None) -> None:
+    model, ctl = attached(recipe)
+    if recipe:
+        ctl.set("layers.3.*", "high", steps=14)
+    whole = [one_step(model, ctl, step) for step in range(1, 25)]
+    if recipe:
+        assert any(result[2] for result in whole)
+    model, ctl = attached(recipe)
+    if recipe:
+        ctl.set("layers.3.*", "high", steps=14)
+    first = [one_step(model, ctl, step) for step in range(1, 11)]
+    saved = io.BytesIO()
+    torch.save(ctl.state_dict(), saved)
+    saved.seek(0)
+    model, ctl = attached(recipe)
+    report = ctl.load_state_dict(torch.load(saved, weights_only=True))
+    assert report["exact"]
+    second = [one_step(model, ctl, step) for step in range(11, 25)]
+    assert first + second == whole
+
+
+def test_another_model_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    model, ctl = attached("fp8-tensorwise")
+    one_step(model, ctl, 1)
+    state = ctl.state_dict()
+    other = gnmr.attach(make_model(blocks=5), recipe="fp8-tensorwise", min_coverage=0)
+    report = other.load_state_dict(state)
+    assert not report["exact"] and report["new_units"] == ["layers.4.up", "layers.4.down"]
+    assert "not taken over as it is" in capsys.readouterr().err
+    with pytest.raises(gnmr.Error, match="version"):
+        other.load_state_dict({"version": 99})
+    with pytest.raises(gnmr.Error):
+        other.load_state_dict({**state, "supervisor": b"nonsense"})
+
+
+def test_a_memory_of_another_recipe_is_refused() -> None:
+    _, delayed = attached("fp8-delayed")
+    memory = delayed.units[0].switch.memory
+    text = memory.save()
+    for wrong in ("", "{}", "[]", text.replace("scale", "size"), text.replace('"observations":0', '"observations":-1')):
+        with pytest.raises(gnmr.Error):
+            memory.restore(wrong)
+    memory.restore(text)
+    assert memory.save() == text

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`pip install .`: a wheel is built from the sources and used in an environment of its own, without torch."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(os.environ["GNMR_SOURCE_DIR"])
+
+USE = """
+import gnmr
+supervisor = gnmr.Supervisor([gnmr.Unit("a"), gnmr.Unit("b")], gnmr.Options(warmup_samples=2, max_o=1, common_share=1))
+from array import array
+for step in range(1, 9):
+    supervisor.hear(step, array("d", [1.0, 1e3 if step == 8 else 1.0]))
+    decision = supervisor.decide().decision
+assert decision.admitted == [1], decision.admitted
+print(gnmr.__version__, gnmr.kernels_available(), gnmr.__file__)
+"""
+
+
+def pip(python: Path | str, *words: str) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run([str(python), "-m", "pip", "--disable-pip-version-check", *words], capture_output=True,
+                          text=True, env=environment)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+def test_a_wheel_is_built_and_used(tmp_path: Path) -> None:
+    pytest.importorskip("scikit_build_core")
+    wheels = tmp_path / "wheels"
+    # The builder of this environment is used, so that nothing is fetched; kernels are built elsewhere.
+    pip(sys.executable, "wheel", "--no-build-isolation", "--no-deps", "--no-index", "-w", str(wheels),
+        "-Cbuild-dir=" + str(tmp_path / "build"), "-Ccmake.define.GNMR_CUDA=OFF", str(SOURCE))
+    (wheel,) = wheels.glob("gnmr-*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    package = [name for name in names if ".dist-info/" not in name]
+    assert all(name.startswith("gnmr/") for name in package), package
+    for needed in ("gnmr/_core.pyi", "gnmr/py.typed", "gnmr/attaching.py"):
+        assert needed in names
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "fresh")], check=True)
+    python = tmp_path / "fresh" / "bin" / "python"
+    pip(python, "install", "--no-index", str(wheel))
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    used = subprocess.run([str(python), "-I", "-c", USE], capture_output=True, text=True, env=environment)
+    assert used.returncode == 0, used.stderr
+    version = used.stdout.split()[0]
+    assert wheel.name.startswith(f"gnmr-{version}-")
+    assert str(tmp_path) in used.stdout
