@@ -9,7 +9,8 @@ cd "$(dirname "$0")/.."
 purpose=${1:-test}
 case "$purpose" in
   torch) modules='torch' ;;
-  test) modules='torch, numpy, ml_dtypes, safetensors, transformers, nanobind, scikit_build_core, pytest, mypy' ;;
+  test) modules='torch, numpy, ml_dtypes, safetensors, transformers, nanobind, scikit_build_core, pytest, mypy, accelerate'
+        modules+=', lightning, tensorboard, torchao' ;;
   *) echo "python_env: unknown purpose '$purpose' (torch, test)" >&2; exit 2 ;;
 esac
 # Looking for a module does not load it: torch takes seconds.

@@ -22,6 +22,12 @@ inline constexpr std::int64_t kJournalVersion = 1;
 /// Risks of one step are written for at most this many units, the most severe ones.
 inline constexpr std::size_t kMostRisksAStep = 32;
 
+/// The same of units that there was no room for in the budget.
+inline constexpr std::size_t kMostDeniedAStep = 32;
+
+/// A trial names at most this many units, those that stand out most.
+inline constexpr std::size_t kMostUnitsATrial = 512;
+
 /// A rerun whose gradient is at least this far from the alarmed one changed the update by something.
 inline constexpr double kHelpfulDistance = 0.1;
 
@@ -42,6 +48,7 @@ struct JournalStep {
   bool common = false;
   std::uint64_t recovered = 0;  // units in recovery in the next step
   double cost_share = 0;        // their share of the total cost
+  std::uint64_t denied = 0;     // units that there was no room for; their events are those of the most severe ones
   std::optional<double> clip_coefficient = {};
   std::string alarm = {};  // of one without a rerun: `dismissed` (a patrol answered it) or `spent` (the cap is reached)
 };
@@ -77,6 +84,7 @@ struct JournalTrial {
   std::optional<std::int64_t> rank = {};  // for the verdict `gone`: on which the fault seems to have been
   std::optional<bool> applied = {};       // whether the rerun's gradient made an update
   std::string why = {};                   // what raised the alarm, in words
+  std::uint64_t left_out = 0;             // units that stood out too, beyond those that are named
 };
 
 /// Whether decisions are carried out.

@@ -66,6 +66,7 @@ void append_line(std::string& out, const JournalStep& record) {
   out += record.common ? R"(,"common":true)" : R"(,"common":false)";
   append_field(out, R"(,"recovered":)", record.recovered);
   append_field(out, R"(,"cost_share":)", record.cost_share);
+  if (record.denied > 0) append_field(out, R"(,"denied":)", record.denied);
   append_if_known(out, R"(,"clip_coefficient":)", record.clip_coefficient);
   if (!record.alarm.empty()) append_text_field(out, R"(,"alarm":)", record.alarm);
   out += "}\n";
@@ -100,6 +101,7 @@ void append_line(std::string& out, const JournalTrial& record) {
   if (record.rank) append_field(out, R"(,"rank":)", *record.rank);
   if (record.applied) out += *record.applied ? R"(,"applied":true)" : R"(,"applied":false)";
   if (!record.why.empty()) append_text_field(out, R"(,"why":)", record.why);
+  if (record.left_out > 0) append_field(out, R"(,"left_out":)", record.left_out);
   out += "}\n";
 }
 

@@ -132,6 +132,7 @@ JournalRecord parse_step(const Json& object) {
                      .common = flag_of(object, "common"),
                      .recovered = count_of(object, "recovered"),
                      .cost_share = number_of(field(object, "cost_share"), "cost_share"),
+                     .denied = object.contains("denied") ? count_of(object, "denied") : 0,
                      .clip_coefficient = optional_number(object, "clip_coefficient"),
                      .alarm = text_or_empty(object, "alarm")};
 }
@@ -166,6 +167,7 @@ JournalRecord parse_trial(const Json& object) {
   if (object.contains("rank")) trial.rank = signed_of(object, "rank");
   if (object.contains("applied")) trial.applied = flag_of(object, "applied");
   trial.why = text_or_empty(object, "why");
+  if (object.contains("left_out")) trial.left_out = count_of(object, "left_out");
   return trial;
 }
 

@@ -5,8 +5,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <ctime>
+#include <limits>
 #include <new>
+#include <numeric>
 
 #include "gnmr/core/error.h"
 #include "gnmr/io/journal_format.h"
@@ -25,6 +28,36 @@ std::string drop_note(std::uint64_t dropped) {
 // The order of candidates: the most severe first, of equals the last unit.
 bool more_severe(const std::pair<double, UnitIndex>& left, const std::pair<double, UnitIndex>& right) {
   return left.first != right.first ? left.first > right.first : left.second > right.second;
+}
+
+template <typename Item>
+std::vector<Item> picked(const std::vector<Item>& items, const std::vector<std::size_t>& places) {
+  if (items.empty()) return {};
+  std::vector<Item> some;
+  for (const std::size_t place : places) some.push_back(items.at(place));
+  return some;
+}
+
+// The units that stand out most, in the order that they had.
+JournalTrial shortened(const JournalTrial& trial) {
+  const std::vector<double>& measure = trial.excesses.empty() ? trial.errors : trial.excesses;
+  std::vector<std::size_t> places(trial.units.size());
+  std::iota(places.begin(), places.end(), std::size_t{0});
+  const auto size_of = [&](std::size_t place) {
+    const double value = place < measure.size() ? measure[place] : 0;
+    return std::isnan(value) ? std::numeric_limits<double>::infinity() : value;
+  };
+  std::stable_sort(places.begin(), places.end(),
+                   [&](std::size_t left, std::size_t right) { return size_of(left) > size_of(right); });
+  places.resize(kMostUnitsATrial);
+  std::sort(places.begin(), places.end());
+  JournalTrial some = trial;
+  some.units = picked(trial.units, places);
+  some.places = picked(trial.places, places);
+  some.errors = picked(trial.errors, places);
+  some.excesses = picked(trial.excesses, places);
+  some.left_out = trial.left_out + trial.units.size() - places.size();
+  return some;
 }
 
 }  // namespace
@@ -75,25 +108,48 @@ void JournalWriter::step(const Controller& controller, const Alarm& alarm, const
                                     .common = decision.common,
                                     .recovered = decision.recovered.size(),
                                     .cost_share = cost_share,
+                                    .denied = decision.denied.size(),
                                     .clip_coefficient = context.clip_coefficient,
                                     .alarm = std::string(context.alarm)});
     append_risks(controller, alarm);
     append_events(controller, decision.step, JournalEventKind::admitted, decision.admitted);
-    append_events(controller, decision.step, JournalEventKind::denied, decision.denied);
+    append_denied(controller, decision);
     append_events(controller, decision.step, JournalEventKind::futile, decision.futile);
     append_events(controller, decision.step, JournalEventKind::released, decision.released);
   });
 }
 
-void JournalWriter::append_risks(const Controller& controller, const Alarm& alarm) {
+std::span<const std::pair<double, UnitIndex>> JournalWriter::most_severe(const Controller& controller,
+                                                                         std::span<const UnitIndex> units,
+                                                                         std::size_t most) {
   severities_.clear();
-  for (const UnitIndex unit : alarm.risks) severities_.emplace_back(controller.signals(unit).severity, unit);
-  const std::size_t shown = std::min(severities_.size(), kMostRisksAStep);
+  for (const UnitIndex unit : units) {
+    const double severity = controller.signals(unit).severity;
+    // One that asks because of its error need not have one; nor has NaN an order.
+    severities_.emplace_back(std::isnan(severity) ? -1 : severity, unit);
+  }
+  const std::size_t shown = std::min(severities_.size(), most);
   std::partial_sort(severities_.begin(), severities_.begin() + static_cast<std::ptrdiff_t>(shown), severities_.end(),
                     more_severe);
-  for (std::size_t i = 0; i < shown; ++i) {
-    append_events(controller, alarm.step, JournalEventKind::risk, {&severities_[i].second, 1});
+  return {severities_.data(), shown};
+}
+
+void JournalWriter::append_risks(const Controller& controller, const Alarm& alarm) {
+  for (const auto& [severity, unit] : most_severe(controller, alarm.risks, kMostRisksAStep)) {
+    append_events(controller, alarm.step, JournalEventKind::risk, {&unit, 1});
   }
+}
+
+void JournalWriter::append_denied(const Controller& controller, const Decision& decision) {
+  if (decision.denied.size() <= kMostDeniedAStep) {
+    append_events(controller, decision.step, JournalEventKind::denied, decision.denied);
+    return;
+  }
+  std::array<UnitIndex, kMostDeniedAStep> shown;
+  const auto severe = most_severe(controller, decision.denied, shown.size());
+  std::transform(severe.begin(), severe.end(), shown.begin(), [](const auto& one) { return one.second; });
+  std::sort(shown.begin(), shown.end());
+  append_events(controller, decision.step, JournalEventKind::denied, shown);
 }
 
 void JournalWriter::append_events(const Controller& controller, std::int64_t step, JournalEventKind kind,
@@ -108,7 +164,7 @@ void JournalWriter::append_events(const Controller& controller, std::int64_t ste
 }
 
 void JournalWriter::trial(const JournalTrial& trial) {
-  write([&] { append_line(lines_, trial); });
+  write([&] { append_line(lines_, trial.units.size() > kMostUnitsATrial ? shortened(trial) : trial); });
 }
 
 void JournalWriter::mode(const JournalMode& mode) {

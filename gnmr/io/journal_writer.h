@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -85,6 +86,9 @@ class JournalWriter {
   template <typename Format>
   void write(Format format);
   void append_risks(const Controller& controller, const Alarm& alarm);
+  void append_denied(const Controller& controller, const Decision& decision);
+  std::span<const std::pair<double, UnitIndex>> most_severe(const Controller& controller,
+                                                            std::span<const UnitIndex> units, std::size_t most);
   void append_events(const Controller& controller, std::int64_t step, JournalEventKind kind,
                      std::span<const UnitIndex> units);
 

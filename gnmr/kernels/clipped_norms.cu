@@ -21,6 +21,8 @@ __global__ void __launch_bounds__(kCopyThreads) send_numbers(const Gate* gate, c
   copy_words(reinterpret_cast<const Word*>(sums), to + kGateWords, sum_words);
 }
 
+__global__ void set_factor(Gate* gate, float factor) { *gate = {.total_norm = 0, .coefficient = factor, .apply = 1}; }
+
 /// One of the two steps that may be under way.
 struct Slot : MailSlot {
   LaunchGraph sums;
@@ -33,7 +35,7 @@ struct Slot : MailSlot {
 }  // namespace
 
 struct ClippedNorms::Impl {
-  explicit Impl(std::uint32_t unit_count) : units(unit_count), norms(unit_count), sums(unit_count + 1), gate(1) {
+  explicit Impl(std::uint32_t unit_count) : units(unit_count), norms(unit_count), sums(unit_count + 1), gate(1), factor(1) {
     check_cuda(cudaMemset(gate.data(), 0, sizeof(Gate)), "cudaMemset");
     check_cuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
   }
@@ -65,6 +67,7 @@ struct ClippedNorms::Impl {
   bool has_sums = false;  // of a step that is not finished
   DeviceArray<double> sums;
   DeviceArray<Gate> gate;
+  DeviceArray<Gate> factor;  // of `scale`
   DeviceArray<void*> addresses;
   RecordingStream recording;
   std::array<Slot, 2> slots;  // after what they read and write: they wait for it
@@ -114,6 +117,14 @@ NormsTicket ClippedNorms::finish(double max_norm, void* stream) {
   slot.sent(self.number(), stream_of(stream));
   self.has_sums = false;
   return {++self.steps};
+}
+
+void ClippedNorms::scale(double factor, void* stream) {
+  Impl& self = *impl_;
+  if (self.steps == 0 && !self.has_sums) throw Error("[clipped norms] expected `sum` before `scale`");
+  set_factor<<<1, 1, 0, stream_of(stream)>>>(self.factor.data(), static_cast<float>(factor));
+  check_launch("set_factor");
+  self.norms.scale_at(self.addresses.data(), self.factor.data(), stream);
 }
 
 bool ClippedNorms::is_there(NormsTicket ticket) const {

@@ -111,6 +111,7 @@ ClippedNorms::~ClippedNorms() = default;
 void ClippedNorms::sum(std::span<const Slice>, void*) { refuse(); }
 double* ClippedNorms::sums() const { refuse(); }
 NormsTicket ClippedNorms::finish(double, void*) { refuse(); }
+void ClippedNorms::scale(double, void*) { refuse(); }
 bool ClippedNorms::is_there(NormsTicket) const { refuse(); }
 StepNorms ClippedNorms::read(NormsTicket) const { refuse(); }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "gnmr/run/decision_checksum.h"
 #include "gnmr/run/random_units.h"
 
 namespace gnmr::run {
@@ -122,6 +123,7 @@ void Supervisor::close_step(const Ruling& ruling, const io::StepContext& context
   const Decision& decision = ruling.decision;
   in_flight_.emplace_back(decision.recovered.begin(), decision.recovered.end());
   while (in_flight_.size() > 1) in_flight_.pop_front();
+  decision_checksum_ = checksum_of(ruling);
   if (!journal_) return;
   io::StepContext told = context;
   if (hearing_.dismissed) told.alarm = "dismissed";
@@ -216,6 +218,13 @@ void Supervisor::set_mode(io::JournalModeKind mode, const std::string& why) {
 
 void Supervisor::note(const std::string& text) {
   if (journal_) journal_->note(text);
+}
+
+std::uint32_t Supervisor::checksum() const {
+  return checksum_of({.decision = decision_checksum_,
+                      .high = high_,
+                      .mode = static_cast<std::uint8_t>(mode_),
+                      .rules = settings_.rules});
 }
 
 std::uint64_t Supervisor::dropped() const {

@@ -156,6 +156,10 @@ class Supervisor {
   /// A remark for the journal.
   void note(const std::string& text);
 
+  /// Of what the processes of a run must have in common before a step is heard: the last decision, what is high, mode
+  /// and rules.
+  std::uint32_t checksum() const;
+
   /// The controller's state with decisions that are still on their way.
   std::string save() const;
 
@@ -198,6 +202,7 @@ class Supervisor {
   std::vector<UnitIndex> free_units_;             // that are not forced
   Hearing hearing_;
   Ruling ruling_;
+  std::uint32_t decision_checksum_ = 0;                // of the last step that was closed; 0 after `restore`
   std::string alarm_text_;                             // of a step that is to be run again
   std::deque<std::pair<std::int64_t, bool>> audited_;  // steps in which it acted, and whether that helped
   std::vector<UnitIndex> high_;                        // reused

@@ -187,6 +187,7 @@ RestoreReport Supervisor::restore(const std::string& state_bytes) {
   const auto gated = find(kGatedSection);
   if (gated) restore_gated(*gated);
   const RestoreReport report = judge_.restore(loaded.state);
+  decision_checksum_ = 0;
   audited_ = std::move(audited);
   in_flight_.clear();
   // What the restored controller holds in recovery is what its last decision says, options that changed included.

@@ -4,6 +4,7 @@
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from gnmr import _core, program
 
@@ -16,6 +17,7 @@ GNMR keeps low-precision training stable. In a loop that you have:
 
 While it runs: `echo high > FOLDER/control` (or watch, armed), where attach has out=FOLDER; or GNMR_MODE=watch.
 What would it have done on a run that you have? `python -m gnmr replay norms.csv`
+Can your model be switched on this machine? `python -m gnmr doctor --help`
 """
 
 
@@ -33,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     replay = commands.add_parser("replay", help="the decisions that a trace of gradient norms gives")
     replay.add_argument("trace", help="a CSV file with a norm a unit and step, or a training log")
     replay.add_argument("--preset", default="default", help="default or paper")
+    _add_doctor(commands, words)
     chosen = parser.parse_args(words)
     return _guarded(lambda: _COMMANDS[chosen.command](chosen))
 
@@ -43,6 +46,25 @@ def _guarded(run: Callable[[], int]) -> int:
     except _core.Error as error:
         print(f"gnmr: {error}", file=sys.stderr)
         return 1
+
+
+def _add_doctor(commands: Any, words: Sequence[str]) -> None:
+    """Its arguments come from where torch is imported, which the other commands do without."""
+    about = "whether your model can be switched on this machine: flips every unit and compares"
+    if "doctor" not in words[:1]:
+        commands.add_parser("doctor", help=about)
+        return
+    from gnmr import doctor
+
+    parser = commands.add_parser("doctor", help=about, description=doctor.ABOUT,
+                                 formatter_class=argparse.RawDescriptionHelpFormatter)
+    doctor.add_arguments(parser)
+
+
+def _doctor(chosen: argparse.Namespace) -> int:
+    from gnmr import doctor
+
+    return doctor.run(chosen)
 
 
 def _options(_: argparse.Namespace) -> int:
@@ -74,9 +96,9 @@ def _replay(chosen: argparse.Namespace) -> int:
 
 
 #: What Python tells in its own words; all other commands are the program's, where that is built in.
-_OWN = frozenset({"options", "recipes"})
+_OWN = frozenset({"doctor", "options", "recipes"})
 
-_COMMANDS = {"options": _options, "recipes": _recipes, "replay": _replay}
+_COMMANDS = {"doctor": _doctor, "options": _options, "recipes": _recipes, "replay": _replay}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -8,19 +8,27 @@ Non-goals: anything in a step (gnmr.control).
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from torch import nn
 from torch.nn.parameter import UninitializedParameter
 
 from gnmr import _core
 from gnmr._core import Error, Options
-from gnmr.control import Control, ControlParts
-from gnmr.gradients import Gradients, Source
+from gnmr.control import Control
+from gnmr.control_parts import ControlParts
+from gnmr.gradients import Source
 from gnmr.kill_switch import KillSwitch
 from gnmr.low_linear import LowLinear, StepClock
-from gnmr.switches import MeasuringSwitch
-from gnmr.units import DEFAULT_DENY, FoundUnits, UnitChoice, WatchedUnit, find_units
+from gnmr.preflight import preflight
+from gnmr.ranks import Group, Ranks, ranks_of
+from gnmr.ranks_exchange import Exchange
+from gnmr.ranks_joining import Joined, check_low_paths, gradients_of, join, joined_alone, refuse_flat_parameters
+from gnmr.ranks_pieces import Replicas
+from gnmr.units import DEFAULT_DENY, FoundUnits, UnitChoice, find_units
+
+_Result = TypeVar("_Result")
 
 
 def attach(
@@ -42,6 +50,8 @@ def attach(
     seed: int = 0,
     strict: bool = False,
     quiet: bool = False,
+    process_group: Group = None,
+    replicas: Replicas | None = None,
     **options: float | str,
 ) -> Control:
     """Finds a model's units and how to switch each, and says what it watches.
@@ -58,56 +68,102 @@ def attach(
     - `signals`: SIGUSR1 asks for watch, SIGUSR2 for high.
     - `min_coverage`: below this share of the multiply-adds there is a warning.
     - `seed`: of stochastic rounding. `strict`: faults in `step` are raised. `quiet`: nothing is printed.
+    - `process_group`: the ranks that train this model together; None: all, where torch.distributed is initialised;
+      False: this process is for itself. All ranks of it attach, and call what the control has, together.
+    - `replicas`: of parameters whose names fit a glob, the group whose ranks hold copies; None in it: each rank has a
+      piece of its own. What is not named goes by its DTensor, or is a copy wherever its name is.
     """
-    chosen = Options(preset, max_o=max_o, **options)  # type: ignore[arg-type]
+    ranks = ranks_of(process_group, model)
+    together = ranks.together if ranks is not None else _alone
+    clock = StepClock(seed=seed)
+    choice = UnitChoice(recipe, allow, deny, clock)
+    chosen, found = together(lambda: _find(model, choice, preset, {"max_o": max_o, **options}))
+    joined, copies = joined_alone(found), None
+    if ranks is not None:
+        joined, copies = join(ranks, model, found, replicas or {})
+        _check_settings(ranks, [str(chosen), recipe, watch, watch_steps, disarm_after])
+    if not joined.found.units:
+        raise Error(_nothing_found(joined.found))
+    folder = _folder_of(out, ranks)
+    kill_switch = together(lambda: _kill_switch(folder, signals, ranks is None or ranks.leads))
+    words = list(kill_switch.news())
+    if ranks is not None:
+        words = ranks.spread(words, 0)
+
+    def make() -> Control:
+        supervisor = _core.Supervisor(
+            joined.core_units,
+            chosen,
+            watch=watch or not joined.switchable,
+            watch_steps=watch_steps,
+            disarm_after=disarm_after,
+            journal=os.path.join(folder, "journal.jsonl") if folder else "",
+            signals=os.path.join(folder, "signals.bin") if folder else "",
+            # A row has a number a unit: with many of them every step would be most of what is written.
+            signals_every=max(1, len(joined.found.units) // 1000),
+            existing="refuse" if resume_step is None else "resume",
+            next_step=resume_step or 1,
+            can_rerun=bool(joined.places),
+            places=joined.places,
+            expected=joined.expected,
+        )
+        parts = ControlParts(
+            model, joined, supervisor, gradients_of(model, joined.found.units, gradients, copies), kill_switch, clock,
+            Exchange(ranks) if ranks is not None else None, gradients, replicas or {},
+            words)
+        return Control(parts, strict=strict, quiet=quiet)
+
+    control = together(make)
+    if not quiet and (ranks is None or ranks.leads):
+        _tell(joined, chosen, min_coverage)
+        if joined.switchable:
+            print(f"gnmr: {preflight(control.units, control.supervisor.max_recovered).text()}", file=sys.stderr)
+    return control
+
+
+def _alone(run: Callable[[], _Result]) -> _Result:
+    return run()
+
+
+def _find(model: nn.Module, choice: UnitChoice, preset: str,
+          options: dict[str, float | str]) -> tuple[Options, FoundUnits]:
+    """The options, and the units of this process."""
+    chosen = Options(preset, **options)  # type: ignore[arg-type]
     if chosen.lag != 0:
         raise Error("option `lag`: expected 0, got 1: a lag needs a gate beside the step, which is not here yet")
     if any(isinstance(parameter, UninitializedParameter) for parameter in model.parameters()):
         raise Error("attach: expected a model whose parameters have shapes; run lazy layers once before")
-    clock = StepClock(seed=seed)
-    found = find_units(model, UnitChoice(recipe, allow, deny, clock))
-    if not found.units:
-        raise Error(_nothing_found(found))
-    folder = os.fspath(out) if out is not None else ""
-    if folder:
-        os.makedirs(folder, exist_ok=True)
-    kill_switch = KillSwitch(os.path.join(folder, "control") if folder else "", signals)
-    switchable = any(unit.switch is not None for unit in found.units)
-    measuring = _what_trials_measure(found.units)
-    supervisor = _core.Supervisor(
-        [unit.as_core() for unit in found.units],
-        chosen,
-        watch=watch or not switchable,
-        watch_steps=watch_steps,
-        disarm_after=disarm_after,
-        journal=os.path.join(folder, "journal.jsonl") if folder else "",
-        signals=os.path.join(folder, "signals.bin") if folder else "",
-        existing="refuse" if resume_step is None else "resume",
-        next_step=resume_step or 1,
-        can_rerun=measuring is not None,
-        places=list(measuring.places) if measuring is not None else [],
-        expected=list(measuring.expected) if measuring is not None else [],
-    )
-    if not quiet:
-        _tell(found, chosen, switchable, min_coverage)
-    parts = ControlParts(model, found, supervisor, _gradients_of(model, found.units, gradients), kill_switch, clock)
-    return Control(parts, strict=strict, quiet=quiet)
-
-
-def _what_trials_measure(units: Sequence[WatchedUnit]) -> MeasuringSwitch | None:
-    """The switch that measures most: its places are those of all units; what a unit lacks is never measured."""
-    measuring = [unit.switch for unit in units if isinstance(unit.switch, MeasuringSwitch)]
-    return max(measuring, key=lambda switch: len(switch.places)) if measuring else None
-
-
-def _gradients_of(model: nn.Module, units: Sequence[WatchedUnit], source: Source) -> Gradients:
-    owner = {id(parameter): index for index, unit in enumerate(units) for parameter in unit.parameters}
-    parameters = list(model.parameters())
-    for unit in units:
+    refuse_flat_parameters(model)
+    found = find_units(model, choice)
+    check_low_paths(model, found.units)
+    for unit in found.units:
         frozen = not any(parameter.requires_grad for parameter in unit.parameters)
         if isinstance(unit.switch, LowLinear) and frozen:
             unit.switch.measures_output = True
-    return Gradients(parameters, [owner.get(id(one), len(units)) for one in parameters], len(units), source)
+    return chosen, found
+
+
+def _kill_switch(folder: str, signals: bool, leads: bool) -> KillSwitch:
+    if folder:
+        os.makedirs(folder, exist_ok=True)
+    return KillSwitch(os.path.join(folder, "control") if folder else "", signals, leads=leads)
+
+
+def _check_settings(ranks: Ranks, settings: Sequence[object]) -> None:
+    """Ranks that are asked for different things would decide differently."""
+    said = ranks.gather(repr(settings))
+    for rank, other in enumerate(said):
+        if other != said[0]:
+            raise Error(f"attach: expected the same arguments on all ranks; rank 0 has {said[0]}, rank {rank} {other}")
+
+
+def _folder_of(out: str | os.PathLike[str] | None, ranks: Ranks | None) -> str:
+    """Rank 0 writes; another rank does where it has a folder of its own."""
+    folder = os.fspath(out) if out is not None else ""
+    if ranks is None:
+        return folder
+    first = ranks.spread(folder, 0)
+    return folder if ranks.leads or folder != first else ""
 
 
 def _nothing_found(found: FoundUnits) -> str:
@@ -116,14 +172,14 @@ def _nothing_found(found: FoundUnits) -> str:
     return "attach: expected at least one unit, but all were left out: " + found.coverage.text()
 
 
-def _tell(found: FoundUnits, options: Options, switchable: bool, min_coverage: float) -> None:
-    coverage = found.coverage
+def _tell(joined: Joined, options: Options, min_coverage: float) -> None:
+    coverage = joined.found.coverage
     print(f"gnmr: {coverage.text()}", file=sys.stderr)
-    if not switchable:
+    if not joined.switchable:
         print("gnmr: the model has no low path that could be left: it is only watched. "
               "recipe=... gives it one, register_switch tells of yours", file=sys.stderr)
     if coverage.share < min_coverage:
         warnings.warn(f"gnmr watches only {coverage.share:.1%} of the multiply-adds: faults in the rest go unseen. "
                       f"{coverage.text()}", stacklevel=3)
-    if options.max_o == 0 and switchable:
+    if options.max_o == 0 and joined.switchable:
         warnings.warn("gnmr: max_o is 0, so no unit is ever recovered", stacklevel=3)

@@ -6,7 +6,7 @@ Goals: told once, soon. Non-goals: units that lose their gradients later (expert
 
 from collections.abc import Iterator, Sequence
 
-from gnmr.low_linear import LowLinear
+from gnmr.switches import InstalledSwitch
 from gnmr.units import WatchedUnit
 
 STEPS_TO_A_SAMPLE = 10  # after which a unit that never had a gradient is told
@@ -30,14 +30,23 @@ class BlindUnits:
         self._unsampled = {index for index in self._unsampled if not sampled[index]}
         self._steps += 1
         if self._steps == 1:
-            idle = [unit.name for unit in self._units if isinstance(unit.switch, LowLinear) and unit.switch.calls == 0]
-            if idle:
-                yield (f"{len(idle)} units were not called in the first step, so their low path does not run "
-                       f"(is their weight used elsewhere?): {_listed(idle)}")
+            yield from self._idle()
         if self._unsampled and self._steps == STEPS_TO_A_SAMPLE:
             names = [self._units[index].name for index in sorted(self._unsampled)]
             yield (f"{len(names)} units had no gradient in the first {STEPS_TO_A_SAMPLE} steps and are not watched: "
                    f"{_listed(names)}")
+
+    def _idle(self) -> Iterator[str]:
+        counting = [unit for unit in self._units if isinstance(unit.switch, InstalledSwitch)]
+        idle = [unit.name for unit in counting if isinstance(unit.switch, InstalledSwitch) and unit.switch.calls == 0]
+        if not idle:
+            return
+        if len(idle) == len(counting):
+            yield (f"NO LOW PATH RUNS: none of the {len(idle)} units that can be switched was called in the first "
+                   "step. Was attach given the model that trains, and does something else run in its place?")
+        else:
+            yield (f"{len(idle)} units were not called in the first step, so their low path does not run "
+                   f"(is their weight used elsewhere?): {_listed(idle)}")
 
 
 def _listed(names: Sequence[str]) -> str:

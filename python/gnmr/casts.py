@@ -19,8 +19,9 @@ INPUT, WEIGHT, OUTPUT_GRADIENT = range(3)  # the operands
 #: Whether each operand of a product, by its place, is summed over its rows.
 SUMS_OVER_ROWS = ((False, False), (False, True), (True, True))
 
-_library = torch.library.Library("gnmr", "FRAGMENT")  # type: ignore[no-untyped-call]
-_library.define(  # type: ignore[no-untyped-call]
+#: The namespace of our operators.
+operators = torch.library.Library("gnmr", "FRAGMENT")  # type: ignore[no-untyped-call]
+operators.define(  # type: ignore[no-untyped-call]
     "cast_operand(Tensor matrix, str recipe, int product, int place, float scale, int seed, int transform_seed)"
     " -> Tensor"
 )
@@ -73,10 +74,10 @@ def _cast_on_cpu(matrix: Tensor, recipe: str, product: int, place: int, scale: f
     return result.t() if turned else result
 
 
-_library.impl("cast_operand", _cast_on_cpu, "CPU")  # type: ignore[no-untyped-call]
+operators.impl("cast_operand", _cast_on_cpu, "CPU")  # type: ignore[no-untyped-call]
 
 
-@torch.library.register_fake("gnmr::cast_operand", lib=_library)  # type: ignore[untyped-decorator]
+@torch.library.register_fake("gnmr::cast_operand", lib=operators)  # type: ignore[untyped-decorator]
 def _cast_shape(matrix: Tensor, recipe: str, product: int, place: int, scale: float, seed: int,
                 transform_seed: int) -> Tensor:
     rules = recipe_of(recipe)

@@ -2,36 +2,57 @@
 """The gradients of a model: where they are, one pass over them, clipping.
 
 Goals: sources are explicit; one pass gives the norms of all units and what clipping needs; a parameter without a
-gradient is no sample. Non-goals: ranks: what a process has is what is measured.
+gradient is no sample. With several ranks a process measures what lies on it, and takes over what all of them have.
+Non-goals: talking to other ranks.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from gnmr import _core
 from gnmr._core import Error
+from gnmr.device_squares import DeviceSquares
+from gnmr.ranks_pieces import Copies, is_spread, laid_as, local_of
 
 #: `.grad`, `main_grad`, or a function that gives a parameter's gradient, or None.
 Source = str | Callable[[nn.Parameter], Tensor | None]
 
 _TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+_ALIKE = 1e-3  # relative to a squared norm: more than kernels that sum in any order, less than another batch
 
 
 class Gradients:
     """The gradients of all parameters, each of which belongs to one unit or to none."""
 
-    def __init__(self, parameters: Sequence[nn.Parameter], unit_of: Sequence[int], units: int, source: Source) -> None:
+    def __init__(self, parameters: Sequence[nn.Parameter], unit_of: Sequence[int], units: int, source: Source,
+                 copies: Sequence[Copies] | None = None) -> None:
         self._parameters = list(parameters)
-        self._counts = [parameter.numel() for parameter in parameters]
+        self._counts = [local_of(parameter).numel() for parameter in parameters]
         self._unit_of = list(unit_of)
+        self._units = units
         self._source = source
         if isinstance(source, str) and source not in (".grad", "main_grad"):
             raise Error(f"gradients: expected '.grad', 'main_grad' or a function of a parameter, got {source!r}")
-        self._squares = _core.HostSquares(units, self._counts, self._unit_of)
-        self._gradients: list[Tensor | None] = []
+        self._copies = copies
+        self._has_spread = any(is_spread(parameter) for parameter in parameters)
+        self.is_old = False  # the parameters are no longer those of the model
+        self._gradients: list[Tensor | None] = []  # as they lie on this rank
+        self._devices: dict[torch.device, DeviceSquares] = {}
+        self._by_kernels: dict[int, torch.device] = {}  # those that our kernels have measured, and can scale
+        if copies is None:
+            self._local = self._squares = _core.HostSquares(units, self._counts, self._unit_of)
+            return
+        # Of copies one rank's squares count: two sums a unit, those that do and those that do not.
+        slots = [unit if one.counts else unit + units + 1 for unit, one in zip(self._unit_of, copies, strict=True)]
+        self._local = _core.HostSquares(2 * units + 1, self._counts, slots)
+        self._squares = _core.HostSquares(units, [], [])
+        self._outputs: dict[int, float | None] = {}
+        self._others_of = _other_copies(self._unit_of, units, copies)
 
     def _gather(self) -> list[Tensor | None]:
         if callable(self._source):
@@ -41,12 +62,17 @@ class Gradients:
         return [getattr(parameter, "main_grad", None) for parameter in self._parameters]
 
     def measure(self) -> None:
-        """Reads all gradients once."""
-        self._gradients = self._gather()
+        """Reads all gradients on this rank once."""
+        measured = self._gather()
+        self._gradients = measured
+        if self._has_spread:
+            self._gradients = [None if one is None else local_of(one) for one in measured]
+            measured = [None if one is None else local_of(laid_as(one, parameter))
+                        for one, parameter in zip(measured, self._parameters, strict=True)]
         pointers: list[int] = []
         types: list[int] = []
         elsewhere: list[int] = []
-        for index, gradient in enumerate(self._gradients):
+        for index, gradient in enumerate(measured):
             if gradient is None:
                 pointers.append(0)
                 types.append(0)
@@ -58,26 +84,40 @@ class Gradients:
             types.append(code if plain and code is not None else 0)
             if not plain:
                 elsewhere.append(index)
-        others = self._sums_by_torch(elsewhere) if elsewhere else []
-        self._squares.measure(pointers, types, others, threads=torch.get_num_threads())
+        others = self._sums_elsewhere(measured, elsewhere) if elsewhere else []
+        self._local.measure(pointers, types, others, threads=torch.get_num_threads())
 
-    def _sums_by_torch(self, elsewhere: list[int]) -> list[float]:
-        """Sums of squares of what does not lie plainly in host memory: odd types and layouts, devices."""
-        others = [-1.0] * len(self._parameters)
-        by_device: dict[torch.device, list[int]] = {}
+    def _sums_elsewhere(self, gradients: Sequence[Tensor | None], elsewhere: Sequence[int]) -> list[float]:
+        """Sums of squares of what does not lie plainly in host memory; below 0 for all others."""
+        sums = [-1.0] * len(gradients)
+        by_device: dict[torch.device, list[tuple[int, Tensor]]] = {}
+        odd: list[int] = []
         for index in elsewhere:
-            by_device.setdefault(self._present(index).device, []).append(index)
-        for places in by_device.values():
-            # One wait a device.
-            norms = torch._foreach_norm([_dense(self._present(index)) for index in places], 2, dtype=torch.float64)
-            for index, norm in zip(places, torch.stack(list(norms)).tolist(), strict=True):
-                others[index] = norm * norm
-        return others
+            gradient = gradients[index]
+            if gradient is not None and DeviceSquares.can_read(gradient) and gradient.numel() == self._counts[index]:
+                by_device.setdefault(gradient.device, []).append((index, gradient))
+            else:
+                odd.append(index)
+        self._by_kernels = {}
+        for device, places in by_device.items():
+            squares = self._devices.setdefault(device, DeviceSquares(device))
+            found = squares.sums([gradient for _, gradient in places])
+            for (index, gradient), square in zip(places, found, strict=True):
+                sums[index] = square
+                # What is scaled later is what was measured, unless that is another layout of it.
+                if gradient is self._gradients[index]:
+                    self._by_kernels[index] = device
+        if len(self._by_kernels) != sum(map(len, by_device.values())):
+            self._by_kernels = {}
+        if odd:
+            for index, square in enumerate(_sums_by_torch(gradients, odd)):
+                sums[index] = max(sums[index], square) if not math.isnan(square) else square
+        return sums
 
-    def _present(self, index: int) -> Tensor:
-        gradient = self._gradients[index]
-        assert gradient is not None
-        return gradient
+    def forget(self) -> None:
+        """The step is over: gradients are the loop's again, and may be freed."""
+        self._gradients = [None] * len(self._parameters)
+        self._by_kernels = {}
 
     @property
     def norms(self) -> memoryview:
@@ -91,7 +131,60 @@ class Gradients:
 
     def set_norm(self, unit: int, square: float | None) -> None:
         """The norm of a unit that is not made from parameters' gradients; None: it has none."""
-        self._squares.set_unit(unit, -1.0 if square is None else square)
+        if self._copies is None:
+            self._squares.set_unit(unit, -1.0 if square is None else square)
+        else:
+            self._outputs[unit] = square
+
+    # Several ranks.
+
+    def contribution(self) -> Tensor:
+        """What this rank adds to the sums of all: squares of all units and of the rest, samples, and what is 0 where
+        copies are alike."""
+        units = self._units
+        sums = _tensor_of(self._local.sums)
+        counted, others = sums[: units + 1].clone(), sums[units + 1:]
+        alike = torch.where(self._others_of < 0, 0.0, others - self._others_of * counted)
+        # What is not finite on one copy is a fault of the unit, whoever counts.
+        counted += torch.where(torch.isfinite(others), 0.0, others)
+        flags = torch.frombuffer(bytearray(self._local.sampled), dtype=torch.uint8)
+        samples = (flags[:units] | flags[units + 1:]).to(torch.float64)
+        for unit, square in self._outputs.items():
+            counted[unit] = square or 0.0
+            samples[unit] = square is not None
+        return torch.cat([counted, samples, alike])
+
+    def nothing(self) -> Tensor:
+        """The contribution of a rank that has none."""
+        return torch.zeros(3 * self._units + 2, dtype=torch.float64)
+
+    def take(self, total: Tensor, outputs: Mapping[int, int]) -> list[int]:
+        """The sums of all ranks' contributions; `outputs`: units whose norm is that of an output's gradient, and how
+        many ranks have it. The units whose copies are not alike come back."""
+        units = self._units
+        sums, samples, alike = total[: units + 1].clone(), total[units + 1: 2 * units + 1], total[2 * units + 1:]
+        kept = {unit: float(sums[unit]) for unit in outputs}
+        for unit in outputs:
+            sums[unit] = 0.0
+        everywhere: Any = sums
+        sampled: Any = (samples > 0).to(torch.uint8)
+        self._squares.replace(everywhere, sampled)
+        for unit, holders in outputs.items():
+            # Each rank's loss is a mean over its own part of the batch.
+            self._squares.set_unit(unit, kept[unit] / holders**2 if samples[unit] > 0 else -1.0)
+        differing = alike.abs() > _ALIKE * sums
+        return differing[:units].nonzero().flatten().tolist() if bool(differing.any()) else []
+
+    def local_square(self) -> float:
+        """Without anything of ours: this rank's share of the squared norm of all gradients, each copy once."""
+        total = 0.0
+        for index, gradient in enumerate(self._gather()):
+            if gradient is not None and (self._copies is None or self._copies[index].counts):
+                part = local_of(laid_as(gradient, self._parameters[index]))
+                total += float(torch.linalg.vector_norm(part, dtype=torch.float64)) ** 2
+        return total
+
+    # Clipping.
 
     def squares(self) -> list[float]:
         """Squared norms of all units and of the rest, as a copy."""
@@ -107,19 +200,27 @@ class Gradients:
     @torch.no_grad()
     def scale(self, coefficient: float) -> None:
         """Multiplies all gradients in place."""
-        present = [gradient for gradient in self._gradients if gradient is not None]
+        for device in set(self._by_kernels.values()):
+            self._devices[device].scale(coefficient)
+        present = [gradient for index, gradient in enumerate(self._gradients)
+                   if gradient is not None and index not in self._by_kernels]
         if present:
             torch._foreach_mul_(present, coefficient)
 
     @torch.no_grad()
-    def clip_by_torch(self, max_norm: float) -> float:
+    def clip_by_torch(self, max_norm: float, sum_of_ranks: Callable[[float], float] | None = None) -> float:
         """Clipping without anything of ours, for loops that must go on; the norm of all gradients."""
-        present = [gradient for gradient in self._gather() if gradient is not None]
-        if not present:
-            return 0.0
-        norms = [torch.linalg.vector_norm(gradient).to(present[0].device, torch.float32) for gradient in present]
-        total = float(torch.linalg.vector_norm(torch.stack(norms)))
-        torch._foreach_mul_(present, min(max_norm / (total + 1e-6), 1.0))
+        if sum_of_ranks is not None:
+            total = math.sqrt(sum_of_ranks(self.local_square()))
+            present = [local_of(gradient) for gradient in self._gather() if gradient is not None]
+        else:
+            present = [local_of(gradient) for gradient in self._gather() if gradient is not None]
+            if not present:
+                return 0.0
+            norms = [torch.linalg.vector_norm(gradient).to(present[0].device, torch.float32) for gradient in present]
+            total = float(torch.linalg.vector_norm(torch.stack(norms)))
+        if present:
+            torch._foreach_mul_(present, min(max_norm / (total + 1e-6), 1.0))
         return total
 
     @torch.no_grad()
@@ -142,7 +243,37 @@ class Gradients:
             return
         for gradient in self._gather():
             if gradient is not None:
-                gradient.zero_()
+                local_of(gradient).zero_()
+
+
+def _sums_by_torch(gradients: Sequence[Tensor | None], elsewhere: Sequence[int]) -> list[float]:
+    """Sums of squares of what does not lie plainly in host memory: odd types and layouts, devices."""
+    others = [-1.0] * len(gradients)
+    by_device: dict[torch.device, list[tuple[int, Tensor]]] = {}
+    for index in elsewhere:
+        gradient = gradients[index]
+        if gradient is not None:
+            by_device.setdefault(gradient.device, []).append((index, _dense(gradient)))
+    for places in by_device.values():
+        # One wait a device.
+        norms = torch._foreach_norm([values for _, values in places], 2, dtype=torch.float64)
+        for (index, _), norm in zip(places, torch.stack(list(norms)).tolist(), strict=True):
+            others[index] = norm * norm
+    return others
+
+
+def _tensor_of(view: memoryview) -> Tensor:
+    copy = array("d")
+    copy.frombytes(view.cast("B"))
+    return torch.frombuffer(copy, dtype=torch.float64)
+
+
+def _other_copies(unit_of: Sequence[int], units: int, copies: Sequence[Copies]) -> Tensor:
+    """For each unit (and the rest): how many copies there are beside the one that counts; -1: not the same for all."""
+    others = torch.full((units + 1,), -2.0, dtype=torch.float64)
+    for unit, one in zip(unit_of, copies, strict=True):
+        others[unit] = one.ranks - 1 if others[unit] in (-2.0, one.ranks - 1) else -1.0
+    return others
 
 
 def _dense(gradient: Tensor) -> Tensor:

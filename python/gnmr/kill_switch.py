@@ -21,11 +21,12 @@ FILE_VARIABLE = "GNMR_CONTROL"
 class KillSwitch:
     """Looks once a step for a mode that somebody asks for."""
 
-    def __init__(self, path: str, signals: bool) -> None:
-        paths = [one for one in (path, os.environ.get(FILE_VARIABLE, "")) if one]
+    def __init__(self, path: str, signals: bool, *, leads: bool = True) -> None:
+        """`leads` False: another rank looks at files and the environment; a signal may come to any."""
+        paths = [one for one in (path, os.environ.get(FILE_VARIABLE, "")) if one and leads]
         self._files = [(one, _core.ControlFile(one)) for one in paths]
         self._signals = _core.ControlSignals() if signals else None
-        self._mode = os.environ.get(MODE_VARIABLE, "")
+        self._mode = os.environ.get(MODE_VARIABLE, "") if leads else ""
 
     def news(self) -> Iterator[tuple[str, str]]:
         """Modes that are asked for and why, the last one counts; an empty mode: the text is a remark."""

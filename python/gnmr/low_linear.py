@@ -8,11 +8,9 @@ Goals: the bits of the C++ engine's low path; the path of a backward is that of 
 model are plain models. Non-goals: real low-precision products (this is an emulation on the CPU); deciding.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from types import MethodType
 from typing import Any
 
 import torch
@@ -20,7 +18,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from gnmr import _core
+from gnmr import _core, instance_forward, low_linear_ops
 from gnmr.casts import (
     FORWARD,
     INPUT,
@@ -33,9 +31,9 @@ from gnmr.casts import (
     finite_amax,
     recipe_of,
 )
-
-PLACES = ("forward", "input_gradient", "weight_gradient")
-
+from gnmr.instance_forward import ForgottenInCopies, switch_of
+from gnmr.product_errors import PLACES, ErrorSums, squared_norm
+from gnmr.switches import ExtraBytes
 
 @dataclass
 class StepClock:
@@ -44,42 +42,6 @@ class StepClock:
     seed: int = 0
     step: int = 0
     micro_batch: int = 0
-
-
-class ErrorSums:
-    """How far a product's low path is from its high one, over the micro-batches of one step."""
-
-    def __init__(self) -> None:
-        self.difference = 0.0
-        self.reference = 0.0
-        self.measured = False
-
-    def add(self, low: Tensor, high: Tensor) -> None:
-        """Nothing is added where the high result is not finite."""
-        reference = squared_norm(high)
-        if not math.isfinite(reference):
-            return
-        difference = squared_norm(low - high)
-        self.difference += difference if math.isfinite(difference) else math.inf
-        self.reference += reference
-        self.measured = True
-
-    def error(self) -> float:
-        """The relative error; NaN where nothing was measured."""
-        if not self.measured:
-            return math.nan
-        if self.difference == 0:
-            return 0.0
-        return math.sqrt(self.difference / self.reference) if self.reference > 0 else math.inf
-
-
-def squared_norm(matrix: Tensor) -> float:
-    """The sum of squares of a matrix on the CPU, in double."""
-    code = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}.get(matrix.dtype)
-    if code is None:
-        return float(matrix.detach().to(torch.float64).square().sum())
-    plain = matrix.detach().contiguous()
-    return _core.sum_squares(plain.data_ptr(), plain.numel(), code, threads=torch.get_num_threads())
 
 
 def _product(product: int, left: Tensor, right: Tensor, dtype: torch.dtype) -> Tensor:
@@ -94,8 +56,11 @@ def _without_autocast(device: str) -> AbstractContextManager[Any]:
     return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
 
 
-class LowLinear:
-    """The switch of one linear layer: `gnmr.switches.MeasuringSwitch`."""
+class LowLinear(ForgottenInCopies):
+    """The switch of one linear layer: measuring, installed, frugal (gnmr.switches)."""
+
+    backend = "gnmr's low linear"
+    high_is_exact = True
 
     def __init__(self, module: nn.Linear, recipe: str, layer: int, clock: StepClock) -> None:
         rules = recipe_of(recipe)
@@ -107,6 +72,7 @@ class LowLinear:
         self.expected: Sequence[float] = [rules.expected_error(product) for product in range(3)]
         self.memory = _core.DelayedMemory(rules)
         self.remembers = any(self.memory.wants(operand) for operand in range(3))
+        self.handle = low_linear_ops.new_handle(self)
         self.high = False
         self.comparing = False
         self.calls = 0  # of forward with gradients, since the step began
@@ -121,12 +87,11 @@ class LowLinear:
 
     def install(self) -> None:
         """The layer has a low path from here on."""
-        self.module.forward = _LowForward(self)  # type: ignore[method-assign]
+        instance_forward.install(self.module, self, forward)
 
     def remove(self) -> None:
         """The layer is as it was."""
-        if isinstance(self.module.__dict__.get("forward"), _LowForward):
-            del self.module.__dict__["forward"]
+        instance_forward.remove(self.module)
 
     def set_high(self, high: bool) -> None:
         self.high = high
@@ -138,6 +103,9 @@ class LowLinear:
         self.calls = 0
         self.output_square = None
 
+    def end_step(self) -> None:
+        self.memory.end_step()
+
     def begin_trial(self) -> None:
         self.begin_step()
         self._errors = [ErrorSums() for _ in range(3)]
@@ -146,6 +114,20 @@ class LowLinear:
     def end_trial(self) -> Sequence[float]:
         self.comparing = False
         return [sums.error() for sums in self._errors]
+
+    def error_squares(self) -> Sequence[tuple[float, float]]:
+        """What the errors of the last trial are made of, to be added to those of other ranks."""
+        return [(sums.difference, sums.reference) for sums in self._errors]
+
+    def recovery_bytes(self) -> ExtraBytes:
+        # The low path keeps casts in float32, the high one the operands, which are there anyway. In a compiled block
+        # the input is copied, and takes the place of its cast.
+        return ExtraBytes()
+
+    def trial_bytes(self) -> ExtraBytes:
+        inputs, outputs = self.module.in_features, self.module.out_features
+        # Casts of two operands, the low product and its difference from the high one, in float32.
+        return ExtraBytes(4 * 3 * inputs * outputs, 4 * (2 * inputs + 2 * outputs))
 
     def compare(self, product: int, low: Callable[[], Tensor], high: Tensor) -> None:
         """In a trial: what the low path would have made."""
@@ -194,42 +176,82 @@ class LowLinear:
         return _product(WEIGHT_GRADIENT, low_gradient, low_input, gradient.dtype)
 
 
-class _LowForward:
-    """The `forward` of one instance. A copy or a pickle of the layer has its class's own again."""
-
-    def __init__(self, low: LowLinear) -> None:
-        self.low = low
-
-    def __call__(self, input: Tensor) -> Tensor:
-        low = self.low
-        module = low.module
-        weight: Tensor = module.weight
-        bias: Tensor | None = module.bias
-        trains = torch.is_grad_enabled()
+def forward(module: nn.Linear, input: Tensor) -> Tensor:
+    """The `forward` of an instance that has a low path."""
+    low: LowLinear | None = switch_of(module)
+    weight: Tensor = module.weight
+    bias: Tensor | None = module.bias
+    if low is None:
+        return functional.linear(input, weight, bias)
+    if torch.compiler.is_compiling():
+        # What a compiler sees does not depend on any switch: the operator looks when it runs.
+        return low_linear_ops.linear(input, weight, bias, low.handle, low.recipe)
+    trains = torch.is_grad_enabled()
+    observes = low.remembers or low.comparing or low.measures_output
+    if low.high and not (observes and trains) and not low.comparing:
         low.calls += trains
-        observes = low.remembers or low.comparing or low.measures_output
-        if low.high and not (observes and trains) and not low.comparing:
-            return functional.linear(input, weight, bias)
-        device = input.device.type
-        if not torch.is_autocast_enabled(device):
-            return _apply(input, weight, bias, low, trains)
-        dtype = torch.get_autocast_dtype(device)
-        bias = bias.to(dtype) if bias is not None else None
-        with _without_autocast(device):
-            return _apply(input.to(dtype), weight.to(dtype), bias, low, trains)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        module = self.low.module
-        return MethodType(type(module).forward, memo.get(id(module), module))
-
-    def __reduce__(self) -> Any:
-        # Found when the instance has no attributes yet: the method of its class.
-        return getattr, (self.low.module, "forward")
+        return functional.linear(input, weight, bias)
+    device = input.device.type
+    if not torch.is_autocast_enabled(device):
+        return _apply(input, weight, bias, low, trains)
+    dtype = torch.get_autocast_dtype(device)
+    bias = bias.to(dtype) if bias is not None else None
+    with _without_autocast(device):
+        return _apply(input.to(dtype), weight.to(dtype), bias, low, trains)
 
 
 def _apply(input: Tensor, weight: Tensor, bias: Tensor | None, low: LowLinear, trains: bool) -> Tensor:
     result: Tensor = _LinearFunction.apply(input, weight, bias, low, trains)  # type: ignore[no-untyped-call]
     return result
+
+
+def forward_product(low: LowLinear, matrix: Tensor, weight: Tensor,
+                    trains: bool) -> tuple[Tensor, bool, Tensor | None, Tensor | None]:
+    """The layer's product without its bias, whether it was the low one, and the casts that backward can use."""
+    low.calls += trains
+    if trains:
+        low.observe(INPUT, matrix)
+        low.observe(WEIGHT, weight)
+    if not (low.high or low.comparing):
+        result, low_input, low_weight = low.low_forward(matrix, weight)
+        return result, True, low_input, low_weight
+    result = torch.mm(matrix, weight.t())
+    if trains:
+        low.compare(FORWARD, lambda: low.low_forward(matrix, weight)[0], result)
+    return result, False, None, None
+
+
+@dataclass
+class Saved:
+    """What the backward of one product finds: one of `matrix` and `low_input` is there."""
+
+    runs_low: bool
+    weight: Tensor
+    low_weight: Tensor | None
+    matrix: Tensor | None
+    low_input: Tensor | None
+
+
+def backward_products(low: LowLinear, saved: Saved, gradient: Tensor, wants_input: bool,
+                      wants_weight: bool) -> tuple[Tensor | None, Tensor | None]:
+    """The gradients of input and weight, on the path of the forward."""
+    low.observe(OUTPUT_GRADIENT, gradient)
+    if low.measures_output:
+        low.output_square = (low.output_square or 0.0) + squared_norm(gradient)
+    weight, matrix = saved.weight, saved.matrix
+    input_gradient = weight_gradient = low_gradient = None
+    if wants_input and saved.runs_low:
+        input_gradient, low_gradient = low.low_input_gradient(gradient, weight, saved.low_weight)
+    elif wants_input:
+        input_gradient = torch.mm(gradient, weight)
+        low.compare(INPUT_GRADIENT, lambda: low.low_input_gradient(gradient, weight, None)[0], input_gradient)
+    if wants_weight and saved.runs_low:
+        weight_gradient = low.low_weight_gradient(gradient, low_gradient, matrix, saved.low_input)
+    elif wants_weight:
+        assert matrix is not None
+        weight_gradient = torch.mm(gradient.t(), matrix)
+        low.compare(WEIGHT_GRADIENT, lambda: low.low_weight_gradient(gradient, None, matrix, None), weight_gradient)
+    return input_gradient, weight_gradient
 
 
 class _LinearFunction(torch.autograd.Function):
@@ -238,17 +260,7 @@ class _LinearFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, input: Tensor, weight: Tensor, bias: Tensor | None, low: LowLinear, trains: bool) -> Tensor:
         matrix = input.reshape(-1, weight.shape[1])
-        runs_low = not (low.high or low.comparing)
-        low_input = low_weight = None
-        if trains:
-            low.observe(INPUT, matrix)
-            low.observe(WEIGHT, weight)
-        if runs_low:
-            result, low_input, low_weight = low.low_forward(matrix, weight)
-        else:
-            result = torch.mm(matrix, weight.t())
-            if trains:
-                low.compare(FORWARD, lambda: low.low_forward(matrix, weight)[0], result)
+        result, runs_low, low_input, low_weight = forward_product(low, matrix, weight, trains)
         if bias is not None:
             result.add_(bias)
         ctx.low, ctx.runs_low, ctx.input_shape, ctx.has_bias = low, runs_low, input.shape, bias is not None
@@ -258,29 +270,12 @@ class _LinearFunction(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, output_gradient: Tensor) -> tuple[Tensor | None, ...]:
-        low: LowLinear = ctx.low
         weight, low_weight, matrix, low_input = ctx.saved_tensors
+        saved = Saved(ctx.runs_low, weight, low_weight, matrix, low_input)
         gradient = output_gradient.reshape(-1, weight.shape[0])
-        low.observe(OUTPUT_GRADIENT, gradient)
-        if low.measures_output:
-            low.output_square = (low.output_square or 0.0) + squared_norm(gradient)
-        input_gradient = weight_gradient = bias_gradient = low_gradient = None
         with _without_autocast(gradient.device.type):
-            if ctx.needs_input_grad[0]:
-                if ctx.runs_low:
-                    input_gradient, low_gradient = low.low_input_gradient(gradient, weight, low_weight)
-                else:
-                    input_gradient = torch.mm(gradient, weight)
-                    low.compare(INPUT_GRADIENT, lambda: low.low_input_gradient(gradient, weight, None)[0],
-                                input_gradient)
-                input_gradient = input_gradient.view(ctx.input_shape)
-            if ctx.needs_input_grad[1]:
-                if ctx.runs_low:
-                    weight_gradient = low.low_weight_gradient(gradient, low_gradient, matrix, low_input)
-                else:
-                    weight_gradient = torch.mm(gradient.t(), matrix)
-                    low.compare(WEIGHT_GRADIENT, lambda: low.low_weight_gradient(gradient, None, matrix, None),
-                                weight_gradient)
-        if ctx.has_bias and ctx.needs_input_grad[2]:
-            bias_gradient = gradient.sum(0)
+            input_gradient, weight_gradient = backward_products(ctx.low, saved, gradient, *ctx.needs_input_grad[:2])
+        if input_gradient is not None:
+            input_gradient = input_gradient.view(ctx.input_shape)
+        bias_gradient = gradient.sum(0) if ctx.has_bias and ctx.needs_input_grad[2] else None
         return input_gradient, weight_gradient, bias_gradient, None, None

@@ -7,16 +7,15 @@ Non-goals: what is done with what it finds (gnmr.control).
 
 import math
 import time
-from array import array
 from collections.abc import Callable, Sequence, Set
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
 from gnmr import _core
 from gnmr.gradients import distance
-from gnmr.low_linear import LowLinear
-from gnmr.switches import MeasuringSwitch
+from gnmr.switches import InstalledSwitch, MeasuringSwitch
 from gnmr.units import WatchedUnit
 
 Closure = Callable[[], float | Tensor | None]
@@ -35,6 +34,15 @@ def is_about_memory(failure: Exception) -> bool:
     # The CPU's allocator of torch has no kind of error of its own.
     return isinstance(failure, MemoryError) or (
         isinstance(failure, RuntimeError) and ("llocate" in str(failure) or "out of memory" in str(failure)))
+
+
+def failure_of(run: Callable[[], None]) -> Exception | None:
+    """What goes wrong; want of memory is the closure's, whoever asks for it."""
+    try:
+        run()
+    except Exception as failure:
+        return ClosureFailed(failure) if is_about_memory(failure) else failure
+    return None
 
 
 def number_of(loss: float | Tensor | None) -> float | None:
@@ -71,12 +79,17 @@ class RandomState:
 
 
 class FirstForward:
-    """A hook that remembers the generators' state; a copy or a pickle of the model has one that does nothing."""
+    """A hook that remembers the generators' state, and looks at the model before its first forward; a copy or a pickle
+    of the model has one that does nothing."""
 
-    def __init__(self, random: RandomState) -> None:
+    def __init__(self, random: RandomState, look: Callable[[], None]) -> None:
         self._random = random
+        self._look: Callable[[], None] | None = look
 
     def __call__(self, model: nn.Module, args: object) -> None:
+        if self._look is not None:
+            look, self._look = self._look, None
+            look()
         self._random.remember(model)
 
     def __deepcopy__(self, memo: dict[int, object]) -> object:
@@ -105,12 +118,56 @@ def _set_random_state(cpu: Tensor, cuda: Sequence[Tensor]) -> None:
         torch.cuda.set_rng_state_all(list(cuda))
 
 
+@runtime_checkable
+class SummingSwitch(Protocol):
+    """A switch whose errors can be added to those of other ranks."""
+
+    def error_squares(self) -> Sequence[tuple[float, float]]:
+        """||low - high||^2 and ||high||^2 of the last trial, one pair a place."""
+
+
+class ErrorSquares:
+    """Errors of low paths as sums of squares, units times places: those of several ranks can be added."""
+
+    def __init__(self, units: int, places: int) -> None:
+        self._places = places
+        count = units * places
+        self.difference = torch.zeros(count, dtype=torch.float64)
+        self.reference = torch.zeros(count, dtype=torch.float64)
+        self.measured = torch.zeros(count, dtype=torch.float64)
+
+    def add(self, unit: int, switch: MeasuringSwitch) -> None:
+        """The errors of a trial that has run. A switch that only knows ratios has references of 1."""
+        errors = switch.end_trial()
+        sums: Sequence[tuple[float, float]] = (
+            switch.error_squares() if isinstance(switch, SummingSwitch) else [(error**2, 1.0) for error in errors])
+        for place, (error, (difference, reference)) in enumerate(zip(errors, sums, strict=True)):
+            if not math.isnan(error):
+                at = unit * self._places + place
+                self.difference[at], self.reference[at], self.measured[at] = difference, reference, 1.0
+
+    def numbers(self) -> Tensor:
+        """All of it, for a sum over ranks."""
+        return torch.cat([self.difference, self.reference, self.measured])
+
+    def take(self, total: Tensor) -> None:
+        """The sums over all ranks."""
+        self.difference, self.reference, self.measured = total.chunk(3)
+
+    def errors(self) -> Any:
+        """A buffer: ||low - high|| / ||high||; NaN where nothing was measured."""
+        ratio = torch.where(self.difference == 0, 0.0, (self.difference / self.reference).sqrt())
+        return torch.where(self.measured > 0, ratio, math.nan)
+
+
 class Rerun:
     """One step that may run again, at most once."""
 
-    def __init__(self, units: Sequence[WatchedUnit], own: Sequence[LowLinear], random: RandomState,
-                 closure: Closure) -> None:
+    def __init__(self, units: Sequence[WatchedUnit], own: Sequence[InstalledSwitch], random: RandomState,
+                 closure: Closure, meet: Callable[[Exception | None], None]) -> None:
+        """`meet` is told how the preparation of a rerun went; it raises where the closure must not run."""
         self._units = units
+        self._meet = meet
         self._own = own
         self._random = random
         self._closure = closure
@@ -129,25 +186,26 @@ class Rerun:
         self.loss = number_of(loss)
         self._seconds = time.perf_counter() - start
 
-    def trial(self, high: Set[int]) -> memoryview:
-        """All units high, low paths compared: the errors, units times places. Afterwards those in `high` are."""
+    def trial(self, high: Set[int], errors: ErrorSquares) -> None:
+        """All units high, low paths compared: their errors. Afterwards those in `high` are."""
         measuring = [unit.switch if isinstance(unit.switch, MeasuringSwitch) else None for unit in self._units]
-        places = max(len(switch.places) for switch in measuring if switch is not None)
-        errors = array("d", [math.nan]) * (len(self._units) * places)
         try:
-            for unit, switch in zip(self._units, measuring, strict=True):
-                if switch is not None:
-                    switch.begin_trial()
-                elif unit.switch is not None:
-                    unit.switch.set_high(True)
-            self._run()
+            self._meet(failure_of(lambda: self._begin_trial(measuring)))
+            # Measuring is no part of what was compiled.
+            with torch.compiler.set_stance("force_eager"):
+                self._run()
             for index, switch in enumerate(measuring):
                 if switch is not None:
-                    for place, error in enumerate(switch.end_trial()):
-                        errors[index * places + place] = error
+                    errors.add(index, switch)
         finally:
             self._switch(high)
-        return memoryview(errors)
+
+    def _begin_trial(self, measuring: Sequence[MeasuringSwitch | None]) -> None:
+        for unit, switch in zip(self._units, measuring, strict=True):
+            if switch is not None:
+                switch.begin_trial()
+            elif unit.switch is not None:
+                unit.switch.set_high(True)
 
     def plain(self) -> None:
         """The step as the switches are."""
@@ -155,13 +213,16 @@ class Rerun:
 
     def with_high(self, high: Set[int], afterwards: Set[int]) -> None:
         """The step with these units high."""
-        for own in self._own:
-            own.begin_step()
-        self._switch(high)
         try:
+            self._meet(failure_of(lambda: self._begin(high)))
             self._run()
         finally:
             self._switch(afterwards)
+
+    def _begin(self, high: Set[int]) -> None:
+        for own in self._own:
+            own.begin_step()
+        self._switch(high)
 
     def _switch(self, high: Set[int]) -> None:
         for index, unit in enumerate(self._units):

@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a unit is switched between its two paths: the protocol, and switches of your own modules.
 
-Goals: a backend is anything with a low and a high path; the control knows none of them.
+Goals: a backend is anything with a low and a high path; the control knows none of them. docs/backend.md is the page for
+whoever writes one, gnmr.conformance the suite that it passes.
 Non-goals: deciding (gnmr._core), measuring gradients (gnmr.gradients).
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from torch import nn
 
+from gnmr import backends
 from gnmr._core import Error
 
 
@@ -41,6 +44,58 @@ class MeasuringSwitch(Switch, Protocol):
         """The errors ||low - high|| / ||high|| of the places; NaN: not measured. `set_high` follows."""
 
 
+@runtime_checkable
+class InstalledSwitch(Switch, Protocol):
+    """A switch that stands in its module's way from `install` to `remove`, and hears where steps begin and end."""
+
+    calls: int  # of the module with gradients, since the step began
+
+    def install(self) -> None:
+        """The module can be switched from here on. Until the first `set_high` it computes what it did."""
+
+    def remove(self) -> None:
+        """The module is as it was."""
+
+    def begin_step(self) -> None:
+        """A step begins, or begins again."""
+
+    def end_step(self) -> None:
+        """A step has ended: what the low path remembers takes it in."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExtraBytes:
+    """Memory beyond that of the low path: so much whatever the batch is, and so much for each token of it."""
+
+    fixed: int = 0
+    per_token: int = 0
+
+    def __add__(self, other: "ExtraBytes") -> "ExtraBytes":
+        return ExtraBytes(self.fixed + other.fixed, self.per_token + other.per_token)
+
+    def at(self, tokens: int) -> int:
+        """Bytes with so many tokens in one forward."""
+        return self.fixed + self.per_token * tokens
+
+
+@runtime_checkable
+class FrugalSwitch(Switch, Protocol):
+    """A switch that knows what it costs in memory, so that a run can be told before its first step."""
+
+    def recovery_bytes(self) -> ExtraBytes:
+        """What the unit holds more from forward to backward while it runs high."""
+
+    def trial_bytes(self) -> ExtraBytes:
+        """What it needs for a moment while it is compared; units are compared one after the other."""
+
+
+def backend_name(switch: Switch | None) -> str:
+    """Who switches a unit, as coverage tells it; empty: nobody."""
+    if switch is None:
+        return ""
+    return str(getattr(switch, "backend", type(switch).__name__))
+
+
 _Module = TypeVar("_Module", bound=nn.Module)
 _MAKERS: dict[type[nn.Module], Callable[[str, Any], "Switch | str"]] = {}
 
@@ -57,8 +112,8 @@ def register_switch(module_type: type[_Module], make: Callable[[str, _Module], "
 
 
 def maker_of(module: nn.Module) -> Callable[[str, Any], "Switch | str"] | None:
-    """The function that was registered for the nearest class of a module."""
+    """The function that was registered for the nearest class of a module; else that of a backend that comes with us."""
     for one in type(module).__mro__:
         if one in _MAKERS:
             return _MAKERS[one]
-    return None
+    return backends.maker_of(module)

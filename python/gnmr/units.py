@@ -5,6 +5,7 @@ Goals: units in the order of the modules, with names people know; whatever is le
 Non-goals: measuring, deciding.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -14,12 +15,13 @@ from torch import nn
 from gnmr import _core
 from gnmr._core import Error, glob_matches
 from gnmr.low_linear import LowLinear, StepClock
-from gnmr.switches import Switch, maker_of
+from gnmr.ranks_pieces import is_spread
+from gnmr.switches import Switch, backend_name, maker_of
 
 #: Layers that make logits: neither low nor watched, as in the C++ trainer.
 DEFAULT_DENY = ("head", "*.head", "lm_head", "*.lm_head", "output", "embed_out")
 
-_WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.")
+_WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 
 
 @dataclass
@@ -63,6 +65,7 @@ class Coverage:
     switchable: int
     share: float  # of the multiply-adds of all candidates
     left_out: list[LeftOut] = field(default_factory=list)
+    backends: dict[str, int] = field(default_factory=dict)  # units of this process by who switches them
 
     def text(self) -> str:
         """One line: `watching 278 of 280 units, 99.1% of multiply-adds; 2 skipped: lm_head (denied), ...`."""
@@ -73,6 +76,10 @@ class Coverage:
             line += f"; {len(self.left_out)} skipped: {shown}{more}"
         if 0 < self.switchable < self.units:
             line += f"; {self.units - self.switchable} have no switch and are only watched"
+        if self.backends:
+            several = len(self.backends) > 1
+            line += "; switched by " + ", ".join(f"{name} ({count})" if several else name
+                                                 for name, count in self.backends.items())
         return line
 
 
@@ -95,14 +102,12 @@ class UnitChoice:
 
 
 def plain_name(name: str) -> str:
-    """The name without what wrappers put before it, so that states fit with and without them."""
-    changed = True
-    while changed:
-        changed = False
-        for wrapper in _WRAPPERS:
-            if name.startswith(wrapper):
-                name, changed = name[len(wrapper):], True
-    return name
+    """The name without what wrappers put into it, so that states fit with and without them."""
+    parts = [part for part in name.split(".") if part not in _WRAPPERS]
+    # A model may have a `module` of its own further in.
+    while parts and parts[0] == "module":
+        parts = parts[1:]
+    return ".".join(parts)
 
 
 def _linear_cost(module: nn.Linear) -> int:
@@ -126,6 +131,16 @@ def _trouble(module: nn.Linear, recipe: str | None) -> str:
     return ""
 
 
+def _unmeasured(module: nn.Module, recipe: str | None) -> str:
+    """Why a module has no norm; empty: it has one."""
+    for parameter in module.parameters():
+        if type(parameter.data) is not torch.Tensor and not is_spread(parameter.data):
+            return f"its weight is a {type(parameter.data).__name__}, whose norm is not known here"
+    if recipe is None and not any(parameter.requires_grad for parameter in module.parameters()):
+        return "nothing in it is trained"
+    return ""
+
+
 class _Walk:
     """A walk over the modules; a parameter belongs to the first unit that has it."""
 
@@ -140,10 +155,8 @@ class _Walk:
         if make is None and not isinstance(module, nn.Linear):
             return
         cost = _linear_cost(module) if isinstance(module, nn.Linear) else max(_parameter_count(module), 1)
-        reason = self._refusal(name, module)
-        if not reason and make is None and isinstance(module, nn.Linear):
-            reason = _trouble(module, self._choice.recipe)
         switch: Switch | None = None
+        reason = self._refusal(name, module)
         if not reason and make is not None:
             made = make(name, module)
             if isinstance(made, str):
@@ -152,8 +165,12 @@ class _Walk:
                 raise Error(f"the switch of {name}: expected `cost` and `set_high`, got {type(made).__name__}")
             else:
                 switch, cost = made, made.cost
-        elif not reason and isinstance(module, nn.Linear) and self._choice.recipe is not None:
-            switch = LowLinear(module, self._choice.recipe, len(self.units), self._choice.clock)
+        # After the backend, which knows its own kinds of tensors and says more of them.
+        reason = reason or _unmeasured(module, self._choice.recipe)
+        if not reason and make is None and isinstance(module, nn.Linear):
+            reason = _trouble(module, self._choice.recipe)
+            if not reason and self._choice.recipe is not None:
+                switch = LowLinear(module, self._choice.recipe, len(self.units), self._choice.clock)
         if reason:
             self.left_out.append(LeftOut(name, cost, reason))
             return
@@ -171,10 +188,6 @@ class _Walk:
         for parameter in module.parameters():
             if id(parameter) in self._owner:
                 return f"its weight belongs to {self._owner[id(parameter)]}"
-            if type(parameter.data) is not torch.Tensor:
-                return f"its weight is a {type(parameter.data).__name__}, whose norm is not known here"
-        if choice.recipe is None and not any(parameter.requires_grad for parameter in module.parameters()):
-            return "nothing in it is trained"
         return ""
 
 
@@ -195,4 +208,5 @@ def find_units(model: nn.Module, choice: UnitChoice) -> FoundUnits:
     everything = watched + sum(one.cost for one in left_out)
     switchable = sum(unit.switch is not None for unit in walk.units)
     share = watched / everything if everything else 0.0
-    return FoundUnits(walk.units, Coverage(len(walk.units), switchable, share, left_out))
+    backends = Counter(backend_name(unit.switch) for unit in walk.units if unit.switch is not None)
+    return FoundUnits(walk.units, Coverage(len(walk.units), switchable, share, left_out, dict(backends)))

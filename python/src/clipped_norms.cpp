@@ -55,6 +55,8 @@ class DeviceNorms {
     return steps_;
   }
 
+  void scale(double factor, std::uint64_t stream) { norms_.scale(factor, address(stream)); }
+
   bool is_there(std::uint64_t ticket) const { return norms_.is_there({ticket}); }
 
   nb::tuple read(std::uint64_t ticket) {
@@ -112,6 +114,8 @@ void bind_clipped_norms(nb::module_& module) {
       .def("finish", &DeviceNorms::finish, "max_norm"_a, "stream"_a, nb::call_guard<nb::gil_scoped_release>(),
            "Queues the rest: gradients are scaled in place where their norm is above `max_norm` (infinite: never), and "
            "the numbers are sent. A ticket for them.")
+      .def("scale", &DeviceNorms::scale, "factor"_a, "stream"_a, nb::call_guard<nb::gil_scoped_release>(),
+           "Queues a multiplication of the gradients of the last `sum`, in place.")
       .def("is_there", &DeviceNorms::is_there, "ticket"_a, "Whether a step's numbers have come.")
       .def("read", &DeviceNorms::read, "ticket"_a, nb::sig("def read(self, ticket: int) -> tuple[float, float]"),
            "Waits for the numbers of one of the last two steps: the norm of all gradients and what clipping multiplied "

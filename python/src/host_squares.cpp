@@ -54,6 +54,18 @@ class HostSquares {
     norms_[unit] = square < 0 ? 0 : std::sqrt(square);
   }
 
+  void replace(const Doubles& sums, const Bytes& sampled) {
+    if (sums.size() != sums_.size() || sampled.size() != sampled_.size()) {
+      throw Error("[host squares] expected " + std::to_string(sums_.size()) + " sums and a flag a unit, got " +
+                  std::to_string(sums.size()) + " and " + std::to_string(sampled.size()));
+    }
+    const auto given = span_of(sums);
+    std::copy(given.begin(), given.end(), sums_.begin());
+    const auto flags = span_of(sampled);
+    std::copy(flags.begin(), flags.end(), sampled_.begin());
+    for (std::size_t unit = 0; unit < norms_.size(); ++unit) norms_[unit] = std::sqrt(sums_[unit]);
+  }
+
   kernels::Gate gate(double max_norm) const { return kernels::reference_gate(sums_, max_norm); }
   const std::vector<double>& norms() const { return norms_; }
   const std::vector<double>& sums() const { return sums_; }
@@ -120,6 +132,9 @@ void bind_host_squares(nb::module_& module) {
            "The squared norm of a unit that is not made from tensors' gradients, below 0: it has none. Clipping does "
            "not "
            "see it.")
+      .def("replace", &HostSquares::replace, "sums"_a, "sampled"_a,
+           nb::sig("def replace(self, sums: typing_extensions.Buffer, sampled: typing_extensions.Buffer) -> None"),
+           "Sums and samples that were made elsewhere, as those of all ranks, take the place of the measured ones.")
       .def(
           "clip",
           [](const HostSquares& self, double max_norm) {

@@ -189,6 +189,9 @@ void bind_rest(Class& supervisor) {
           "set_rules", [](Supervisor& self, const Names& rules) { self.set_rules(run::parse_switch_rules(rules)); },
           "rules"_a, "The switchboard from the next `high` on: `GLOB=high@A:B`, steps A to B, both included.")
       .def("note", &Supervisor::note, "text"_a, "A remark for the journal.")
+      .def("checksum", &Supervisor::checksum,
+           "Of what all ranks must have in common before a step is heard: the last decision, what is high, mode and "
+           "rules.")
       .def(
           "signals", [](const Supervisor& self, UnitIndex unit) { return self.controller().signals(unit); }, "unit"_a,
           "The signals of one unit in the last step that was heard.")

@@ -105,6 +105,7 @@ TEST(JournalFormat, WhatIsWrittenIsRead) {
                                                             .common = true,
                                                             .recovered = 2,
                                                             .cost_share = 0.1,
+                                                            .denied = 44000,
                                                             .clip_coefficient = 1.0,
                                                             .alarm = "spent"}));
   EXPECT_EQ(step.alarm, "spent");
@@ -115,6 +116,7 @@ TEST(JournalFormat, WhatIsWrittenIsRead) {
   EXPECT_TRUE(step.common);
   EXPECT_EQ(step.recovered, 2U);
   EXPECT_EQ(step.cost_share, 0.1);
+  EXPECT_EQ(step.denied, 44000U);
   EXPECT_EQ(step.clip_coefficient, 1.0);
   const Signals zero{
       .sampled = true, .risk = RiskKind::fall, .ratio = kNone, .delta = kNone, .fall = kNone, .severity = 1.4e30};
@@ -145,12 +147,14 @@ TEST(JournalFormat, ATrialWithAllThatCanBeKnown) {
                            .norms = {kInfinity, 1.5},
                            .rank = 3,
                            .applied = false,
-                           .why = "patrol: a"};
+                           .why = "patrol: a",
+                           .left_out = 9};
   const std::string line = line_of(whole);
   EXPECT_EQ(line,
             R"({"kind":"trial","step":212,"rerun":"replay","verdict":"numeric","units":["a","b"],)"
             R"("places":["forward","weight_gradient"],"errors":[0.25,"inf"],"excesses":[4,"inf"],"losses":[3.5,2.5],)"
-            R"("norms":["inf",1.5],"distance":"inf","seconds":0.5,"rank":3,"applied":false,"why":"patrol: a"})"
+            R"("norms":["inf",1.5],"distance":"inf","seconds":0.5,"rank":3,"applied":false,"why":"patrol: a",)"
+            R"("left_out":9})"
             "\n");
   const auto read = parsed<JournalTrial>(line);
   EXPECT_EQ(read.rerun, "replay");
@@ -161,6 +165,7 @@ TEST(JournalFormat, ATrialWithAllThatCanBeKnown) {
   EXPECT_EQ(read.rank, 3);
   EXPECT_EQ(read.applied, false);
   EXPECT_EQ(read.why, "patrol: a");
+  EXPECT_EQ(read.left_out, 9U);
 }
 
 TEST(JournalFormat, ATrialOfAnEarlierJournal) {
@@ -209,6 +214,8 @@ TEST(JournalFormat, ErrorsNameTheField) {
            {R"({"kind":"step","step":1,"sampled":1,"risks":0,"common":0,"recovered":0,"cost_share":0})", "common"},
            {R"({"kind":"step","step":1,"sampled":1,"risks":0,"common":true,"recovered":0,"cost_share":"x"})",
             "cost_share"},
+           {R"({"kind":"step","step":1,"sampled":1,"risks":0,"common":true,"recovered":0,"cost_share":0,"denied":-1})",
+            "denied"},
            {R"({"kind":"event","step":1,"unit":"a","event":"eaten","left":0})", "eaten"},
            {R"({"kind":"event","step":1,"unit":1,"event":"risk","left":0})", "unit"},
            {R"({"kind":"mode","mode":"asleep"})", "asleep"},

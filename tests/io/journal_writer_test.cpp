@@ -121,7 +121,78 @@ TEST(JournalWriter, RisksOfTheMostSevereUnitsOnly) {
   }
   ASSERT_EQ(shown.size(), 32U);
   for (std::size_t i = 0; i < shown.size(); ++i) EXPECT_EQ(shown[i], fmt::format("u{}", 49 - i));
-  EXPECT_EQ(last.events.size(), 32U + 1 + 49);
+  EXPECT_EQ(last.events.size(), 32U + 1 + 32);
+}
+
+TEST(JournalWriter, DeniedUnitsAreCountedAndTheMostSevereTold) {
+  const test::TemporaryFolder folder;
+  Controller controller(units(200), quick_options());
+  JournalWriter journal(direct(folder.file("run.jsonl")));
+  std::vector<double> norms(200, 1);
+  for (int step = 0; step < 5; ++step) journal_step(journal, controller, step, norms);
+  // Units 0, 3, 6 ... rise more than the others, the later the more.
+  for (std::size_t i = 0; i < norms.size(); ++i) norms[i] = (i % 3 == 0 ? 1000 : 10) + static_cast<double>(i);
+  journal_step(journal, controller, 5, norms);
+  // Few of them: each has its line.
+  std::fill(norms.begin(), norms.end(), 1);
+  for (int step = 6; step < 60; ++step) journal_step(journal, controller, step, norms);
+  for (std::size_t i = 0; i < 33; ++i) norms[i] = 1000;
+  journal_step(journal, controller, 60, norms);
+  journal.close();
+  const Journal read = read_journal(folder.file("run.jsonl"));
+  const auto denied = [&](std::size_t step) {
+    std::vector<std::string> names;
+    for (const JournalEvent& event : read.steps.at(step).events) {
+      if (event.event == JournalEventKind::denied) names.push_back(event.unit);
+    }
+    return names;
+  };
+  const std::size_t all = read.steps.at(5).step->denied;
+  EXPECT_EQ(all + read.steps[5].step->recovered, 200U);
+  // Those with the largest norms that were not admitted: u195 and every third one before it, in unit order.
+  const std::vector<std::string> shown = denied(5);
+  ASSERT_EQ(shown.size(), kMostDeniedAStep);
+  const std::size_t last = 198 - 3 * read.steps[5].step->recovered;
+  for (std::size_t i = 0; i < shown.size(); ++i) EXPECT_EQ(shown[i], fmt::format("u{}", last - 3 * (31 - i)));
+  EXPECT_EQ(read.steps.at(4).step->denied, 0U);
+  EXPECT_EQ(denied(60).size(), std::min<std::size_t>(read.steps[60].step->denied, 32));
+}
+
+TEST(JournalWriter, ATrialNamesTheUnitsThatStandOutMost) {
+  const test::TemporaryFolder folder;
+  const std::string path = folder.file("run.jsonl");
+  JournalTrial trial{.step = 1, .verdict = "common"};
+  for (std::size_t i = 0; i < 2000; ++i) {
+    trial.units.push_back(fmt::format("u{}", i));
+    trial.errors.push_back(0.5);
+    trial.places.emplace_back(i % 2 == 0 ? "forward" : "weight_gradient");
+    trial.excesses.push_back(i % 4 == 1 ? 100.0 + static_cast<double>(i) : 1.0);
+  }
+  JournalWriter journal(direct(path));
+  journal.trial(trial);
+  trial.units.resize(kMostUnitsATrial);
+  trial.errors.resize(kMostUnitsATrial);
+  trial.places.resize(kMostUnitsATrial);
+  trial.excesses.resize(kMostUnitsATrial);
+  journal.trial(trial);
+  journal.close();
+  const std::vector<JournalTrial> read = read_journal(path).steps.at(0).trials;
+  ASSERT_EQ(read.size(), 2U);
+  EXPECT_EQ(read[0].left_out, 2000 - kMostUnitsATrial);
+  ASSERT_EQ(read[0].units.size(), kMostUnitsATrial);
+  // All 500 that stand out, and of the equal others the first, in the order that they had.
+  std::size_t standing = 0;
+  for (std::size_t i = 0; i < read[0].units.size(); ++i) {
+    if (read[0].excesses.at(i) > 1) {
+      ++standing;
+      EXPECT_EQ(read[0].places.at(i), "weight_gradient");
+      EXPECT_EQ(read[0].units[i], fmt::format("u{}", read[0].excesses[i] - 100));
+    }
+  }
+  EXPECT_EQ(standing, 500U);
+  EXPECT_EQ(read[0].errors.size(), kMostUnitsATrial);
+  EXPECT_EQ(read[1].left_out, 0U);
+  EXPECT_EQ(read[1].units, trial.units);
 }
 
 TEST(JournalWriter, FutileAndReleasedUnitsHaveALineEach) {

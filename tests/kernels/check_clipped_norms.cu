@@ -131,6 +131,11 @@ void check_steps(Checks& checks) {
     const float factor =
         !std::isfinite(max_norm) ? 1.0f : std::isnan(gate.total_norm) ? NAN : found.gate.coefficient;
     if (trouble.empty()) trouble = scaling_trouble(gradients, factor, missing);
+    if (trouble.empty() && !std::isfinite(max_norm)) {
+      norms.scale(0.125, nullptr);
+      must(cudaDeviceSynchronize());
+      trouble = scaling_trouble(gradients, 0.125f, missing);
+    }
     if (before.number > 1) {
       try {
         norms.read({before.number - 1});

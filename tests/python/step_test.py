@@ -4,6 +4,7 @@
 import math
 import os
 import time
+import weakref
 
 import pytest
 import torch
@@ -203,3 +204,14 @@ def test_never_slower_than_clipping(width: int, blocks: int, repeats: int) -> No
     our_seconds = seconds_of(lambda: ctl.step(max_norm=1e6), repeats)
     print(f"{len(parameters)} tensors: clip_grad_norm_ {torch_seconds * 1e6:.0f} us, step {our_seconds * 1e6:.0f} us")
     assert our_seconds < torch_seconds
+
+
+def test_gradients_are_not_kept_alive() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))
+    ctl = gnmr.attach(model, quiet=True, strict=True)
+    model(torch.randn(4, 8)).sum().backward()
+    kept = [weakref.ref(parameter.grad) for parameter in model.parameters() if parameter.grad is not None]
+    assert len(kept) == 4
+    ctl.step(max_norm=1.0)
+    model.zero_grad(set_to_none=True)
+    assert [one() for one in kept] == [None] * 4

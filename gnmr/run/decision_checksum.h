@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Numbers by which the processes of a run see whether they decided the same.
+//
+// Goals: equal decisions have equal checksums on every machine. Non-goals: saying what differs.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "gnmr/core/judge.h"
+#include "gnmr/run/switch_rule.h"
+
+namespace gnmr::run {
+
+/// What processes have in common between two steps.
+struct CommonState {
+  std::uint32_t decision = 0;            // the checksum of the last one
+  std::span<const UnitIndex> high = {};  // in force
+  std::uint8_t mode = 0;
+  std::span<const SwitchRule> rules = {};
+};
+
+/// Of how a step ended: its verdict, its action and all lists of its decision. Errors and coefficients are not part of
+/// it.
+std::uint32_t checksum_of(const Ruling& ruling);
+
+/// Of all that is common.
+std::uint32_t checksum_of(const CommonState& state);
+
+}  // namespace gnmr::run

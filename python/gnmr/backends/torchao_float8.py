@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torchao's Float8Linear: its own forward is the low path, the same layer without float8 the high one.
+
+The module stays what it is. While it is attached its instance has a `forward` that asks one flag; a compiler guards on
+that flag and sees torchao's own code behind it.
+
+Goals: a layer that runs low computes what it computes without us, bit for bit; high is `torch.nn.Linear` with the same
+weight. All scales of torchao's recipes are made from the operand at hand, so there is nothing to keep fresh.
+Weights that FSDP2 gathers in float8 are gathered as they are while a layer runs high (gnmr.backends.torchao_gather).
+Non-goals: converting models (torchao.float8.convert_to_float8_training does).
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+from gnmr import instance_forward
+from gnmr.backends.torchao_gather import Gathered
+from gnmr.casts import recipe_of
+from gnmr.instance_forward import ForgottenInCopies, switch_of
+from gnmr.product_errors import PLACES, ErrorSums
+from gnmr.switches import ExtraBytes
+
+
+def make(name: str, module: nn.Linear) -> "Float8Switch | str":
+    """The switch of a Float8Linear, or why it has none."""
+    if "forward" in module.__dict__:
+        return "its forward is replaced on the instance already"
+    if type(module).__name__ != "Float8Linear":
+        return f"{type(module).__name__} has a forward of its own: register_switch tells how to switch it"
+    return Float8Switch(module)
+
+
+def gathers_float8(module: nn.Module) -> bool:
+    """Whether FSDP2 gathers the layer's weight in float8."""
+    config = getattr(module, "config", None)
+    return bool(getattr(config, "enable_fsdp_float8_all_gather", False))
+
+
+class Float8Switch(ForgottenInCopies):
+    """The switch of one layer: measuring, installed, frugal."""
+
+    backend = "torchao Float8Linear"
+    high_is_exact = True
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
+        self.cost = max(3 * module.in_features * module.out_features, 1)
+        self.places: Sequence[str] = PLACES
+        self.expected: Sequence[float] = _expected(module.config)
+        self.high = False
+        self.comparing = False
+        self.calls = 0
+        self._gathered = Gathered(module) if gathers_float8(module) else None
+        self._errors = [ErrorSums() for _ in PLACES]
+
+    def install(self) -> None:
+        instance_forward.install(self.module, self, forward)
+
+    def remove(self) -> None:
+        instance_forward.remove(self.module)
+
+    def set_high(self, high: bool) -> None:
+        self._gather(high)
+        self.high = high
+        self.comparing = False
+
+    def begin_step(self) -> None:
+        self.calls = 0
+
+    def end_step(self) -> None:
+        pass
+
+    def _gather(self, high: bool) -> None:
+        if self._gathered is not None:
+            self._gathered.set_high(high)
+
+    def begin_trial(self) -> None:
+        self._gather(True)
+        self._errors = [ErrorSums() for _ in PLACES]
+        self.comparing = True
+
+    def end_trial(self) -> Sequence[float]:
+        self.comparing = False
+        return [sums.error() for sums in self._errors]
+
+    def error_squares(self) -> Sequence[tuple[float, float]]:
+        """What the errors of the last trial are made of, to be added to those of other ranks."""
+        return [(sums.difference, sums.reference) for sums in self._errors]
+
+    def recovery_bytes(self) -> ExtraBytes:
+        # A compiled low path may keep its input in float8, one byte an element.
+        extra = _element_size(self.module) - 1
+        gathered = self.module.in_features * self.module.out_features if self._gathered is not None else 0
+        return ExtraBytes(gathered * extra, self.module.in_features * extra)
+
+    def trial_bytes(self) -> ExtraBytes:
+        size, inputs, outputs = _element_size(self.module), self.module.in_features, self.module.out_features
+        # The low results beside the high ones, their difference, and the operands in float8.
+        return ExtraBytes((2 * size + 1) * inputs * outputs, (2 * size + 1) * (inputs + outputs))
+
+    def low_forward(self, input: Tensor) -> Tensor:
+        """torchao's own forward, whatever the flag says."""
+        result: Tensor = type(self.module).forward(self.module, input)
+        return result
+
+    def high_forward(self, input: Tensor) -> Tensor:
+        """The layer without float8, in the type that its low path has."""
+        return functional.linear(*self.high_operands(input))
+
+    def high_operands(self, input: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Input, weight and bias of the high product, in one type."""
+        weight, bias = self.module.weight, self.module.bias
+        if torch.is_autocast_enabled():
+            # As the low path: it asks for the type of the GPU's autocast.
+            input = input.to(torch.get_autocast_dtype("cuda"))
+        if weight.dtype != input.dtype:
+            weight = weight.to(input.dtype)
+        if bias is not None and bias.dtype != input.dtype:
+            bias = bias.to(input.dtype)
+        return input, weight, bias
+
+    def add_error(self, product: int, low: Tensor, high: Tensor) -> None:
+        """In a trial: what the low path made beside the high one."""
+        self._errors[product].add(low.to(high.dtype), high)
+
+
+def forward(module: nn.Linear, input: Tensor) -> Tensor:
+    """The `forward` of an instance that can be switched."""
+    switch: Float8Switch | None = switch_of(module)
+    if switch is None:
+        plain: Tensor = type(module).forward(module, input)
+        return plain
+    if torch.is_grad_enabled():
+        # A compiler would guard on a count that is read.
+        switch.calls = 1
+    if switch.comparing:
+        return _compared(switch, input)
+    return switch.high_forward(input) if switch.high else switch.low_forward(input)
+
+
+def _compared(switch: Float8Switch, input: Tensor) -> Tensor:
+    input, weight, bias = switch.high_operands(input)
+    result: Tensor = _Compared.apply(input, weight, bias, switch)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _Compared(torch.autograd.Function):
+    """The high path, with the low one run beside it in forward and backward."""
+
+    @staticmethod
+    def forward(ctx: Any, input: Tensor, weight: Tensor, bias: Tensor | None, switch: Float8Switch) -> Tensor:
+        result = functional.linear(input, weight, bias)
+        switch.add_error(0, switch.low_forward(input), result)
+        ctx.switch, ctx.has_bias = switch, bias is not None
+        ctx.save_for_backward(input, weight)
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        input, weight = ctx.saved_tensors
+        switch: Float8Switch = ctx.switch
+        rows, matrix = gradient.reshape(-1, weight.shape[0]), input.reshape(-1, weight.shape[1])
+        to_input, to_weight = torch.mm(rows, weight).view(input.shape), torch.mm(rows.t(), matrix)
+        with torch.enable_grad():
+            leaf = input.detach().requires_grad_()
+            low = switch.low_forward(leaf)
+        trained = [leaf, switch.module.weight] if switch.module.weight.requires_grad else [leaf]
+        lows = torch.autograd.grad(low, trained, gradient)
+        for product, (one, high) in enumerate(zip(lows, (to_input, to_weight), strict=False), 1):
+            switch.add_error(product, one, high)
+        wants_input, wants_weight, wants_bias, _ = ctx.needs_input_grad
+        return (to_input if wants_input else None, to_weight if wants_weight else None,
+                rows.sum(0) if ctx.has_bias and wants_bias else None, None)
+
+
+def _element_size(module: nn.Linear) -> int:
+    return module.weight.element_size()
+
+
+def _expected(config: Any) -> list[float]:
+    """What the formats of a configuration do to each product, by the recipe of ours that has the same ones."""
+    row_wise = config.cast_config_input.scaling_granularity.value == "axiswise"
+    rules = recipe_of("fp8-rowwise" if row_wise else "fp8-tensorwise")
+    casts = (config.cast_config_input, config.cast_config_grad_output, config.cast_config_grad_output_for_grad_weight)
+    return [0.0 if cast.scaling_type.value == "disabled" else rules.expected_error(product)
+            for product, cast in enumerate(casts)]

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TransformerEngine's modules with weights: high is the same module in a nested autocast that is off.
+
+Written from the library's public source (2.x, to 2.20.0.dev0) and never run against it: coverage says so.
+
+While a unit runs high the nested autocast calibrates, which keeps its state and notes the magnitudes of inputs and
+weights; that of the output's gradient is noted here. Trials compare the forward product only: a second backward would
+add to gradients that the library accumulates itself.
+
+Goals: a module that runs low is not touched; what cannot be switched is left out with the reason.
+Non-goals: attention without weights; modules that were captured as CUDA graphs.
+"""
+
+import math
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gnmr import instance_forward
+from gnmr.instance_forward import ForgottenInCopies, switch_of
+from gnmr.product_errors import PLACES, ErrorSums
+from gnmr.switches import ExtraBytes
+
+_ONE_PRODUCT = ("Linear", "LayerNormLinear")
+
+
+def make(name: str, module: nn.Module) -> "EngineSwitch | str":
+    """The switch of a module, or why it has none."""
+    if "forward" in module.__dict__:
+        return "its forward is replaced on the instance already (a CUDA graph?)"
+    if getattr(module, "primary_weights_in_fp8", False):
+        return "its weights exist in FP8 only (quantized_model_init): there is no high precision to go to"
+    overlaps = [key for key, value in vars(module).items()
+                if key.startswith(("ub_overlap", "ub_bulk")) and value is True]
+    if overlaps:
+        return f"its communication overlaps products in buffers of one type ({overlaps[0]})"
+    recipe = getattr(module, "fp8_meta", {}).get("recipe")
+    if _class_name(module) not in _ONE_PRODUCT and recipe is not None and recipe.delayed():
+        return "scales of gradients inside it would grow stale while it runs high (delayed scaling, several products)"
+    return EngineSwitch(module)
+
+
+class EngineSwitch(ForgottenInCopies):
+    """The switch of one module: measuring, installed, frugal."""
+
+    backend = "TransformerEngine (read, not run)"
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        weights = sum(one.numel() for one in module.parameters() if one.dim() > 1)
+        experts = int(getattr(module, "num_gemms", 1)) if _class_name(module) == "GroupedLinear" else 1
+        self.cost = max(3 * weights // max(experts, 1), 1)
+        self.places: Sequence[str] = PLACES
+        self.expected: Sequence[float] = [0.0] * len(PLACES)
+        self.high = False
+        self.comparing = False
+        self.calls = 0
+        self._error = ErrorSums()
+
+    @property
+    def remembers(self) -> bool:
+        """Whether its scales go by earlier steps."""
+        recipe = getattr(self.module, "fp8_meta", {}).get("recipe")
+        return recipe is not None and bool(recipe.delayed())
+
+    def install(self) -> None:
+        instance_forward.install(self.module, self, forward)
+
+    def remove(self) -> None:
+        instance_forward.remove(self.module)
+
+    def set_high(self, high: bool) -> None:
+        self.high = high
+        self.comparing = False
+
+    def begin_step(self) -> None:
+        self.calls = 0
+
+    def end_step(self) -> None:
+        pass
+
+    def begin_trial(self) -> None:
+        self._error = ErrorSums()
+        self.comparing = True
+
+    def end_trial(self) -> Sequence[float]:
+        self.comparing = False
+        return [self._error.error(), math.nan, math.nan]
+
+    def error_squares(self) -> Sequence[tuple[float, float]]:
+        """What the errors of the last trial are made of, to be added to those of other ranks."""
+        return [(self._error.difference, self._error.reference), (0.0, 0.0), (0.0, 0.0)]
+
+    def recovery_bytes(self) -> ExtraBytes:
+        # The low path keeps its operands in one byte an element, the high one in the type of the parameters.
+        matrices = [one for one in self.module.parameters() if one.dim() > 1]
+        return ExtraBytes(0, sum(one.shape[-1] * (one.element_size() - 1) for one in matrices))
+
+    def trial_bytes(self) -> ExtraBytes:
+        matrices = [one for one in self.module.parameters() if one.dim() > 1]
+        return ExtraBytes(sum(2 * one.numel() for one in matrices),
+                          sum(2 * one.shape[0] * one.element_size() + one.shape[-1] for one in matrices))
+
+    def compare(self, low: Tensor, high: Tensor) -> None:
+        """In a trial: what the low path made beside the high one."""
+        self._error.add(low.detach().to(high.dtype), high.detach())
+
+    def note_gradient(self, gradient: Tensor) -> None:
+        """The magnitude of the output's gradient goes where the low path would have put it."""
+        state = self.module.fp8_meta.get("scaling_bwd")  # type: ignore[union-attr,operator]
+        if self.remembers and state is not None and _class_name(self.module) in _ONE_PRODUCT:
+            state.amax_history[0][0].copy_(gradient.detach().abs().amax().to(torch.float32))
+
+
+def forward(module: nn.Module, *arguments: Any, **named: Any) -> Any:
+    """The `forward` of an instance that can be switched."""
+    switch: EngineSwitch | None = switch_of(module)
+    plain = type(module).forward
+    if switch is None:
+        return plain(module, *arguments, **named)
+    if torch.is_grad_enabled():
+        switch.calls = 1
+    manager = _manager()
+    if not (switch.high or switch.comparing) or not manager.is_fp8_enabled():
+        return plain(module, *arguments, **named)
+    low: Any = None
+    if switch.comparing:
+        with torch.no_grad():
+            low = _first(plain(module, *arguments, **named))
+    with _switched_off(manager):
+        result = plain(module, *arguments, **named)
+    output = _first(result)
+    if low is not None:
+        switch.compare(low, output)
+    if output.requires_grad:
+        output.register_hook(switch.note_gradient)  # type: ignore[no-untyped-call]
+    return result
+
+
+def _first(result: Any) -> Tensor:
+    output: Tensor = result[0] if isinstance(result, tuple) else result
+    return output
+
+
+def _manager() -> Any:
+    for place in ("quantization", "fp8"):
+        try:
+            return import_module(f"transformer_engine.pytorch.{place}").FP8GlobalStateManager
+        except (ImportError, AttributeError):
+            continue
+    raise ImportError("transformer_engine.pytorch: expected FP8GlobalStateManager in quantization or fp8")
+
+
+def _switched_off(manager: Any) -> AbstractContextManager[Any]:
+    """No FP8, but the state that FP8 needs is kept and fed."""
+    library = import_module("transformer_engine.pytorch")
+    recipe, group = manager.get_fp8_recipe(), manager.get_fp8_group()
+    off: AbstractContextManager[Any]
+    if hasattr(library, "autocast"):
+        off = library.autocast(enabled=False, calibrating=True, recipe=recipe, amax_reduction_group=group)
+    else:
+        off = library.fp8_autocast(enabled=False, calibrating=True, fp8_recipe=recipe, fp8_group=group)
+    return off
+
+
+def _class_name(module: nn.Module) -> str:
+    """That of the library's class, where a module's own comes from it."""
+    for one in type(module).__mro__:
+        if one.__module__.partition(".")[0] == "transformer_engine":
+            return one.__name__
+    return type(module).__name__

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a control is made of, and its parameters found again where a wrapper has put others in their place."""
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from gnmr import _core
+from gnmr.gradients import Gradients, Source
+from gnmr.kill_switch import KillSwitch
+from gnmr.low_linear import StepClock
+from gnmr.measuring import Measurement
+from gnmr.ranks_exchange import Exchange
+from gnmr.ranks_joining import Joined, check_low_paths, find_parameters_again, gradients_of, has_new_parameters, join
+from gnmr.ranks_pieces import Replicas
+
+
+@dataclass
+class ControlParts:
+    """What a control is made of."""
+
+    model: nn.Module
+    joined: Joined
+    supervisor: _core.Supervisor
+    gradients: Gradients
+    kill_switch: KillSwitch
+    clock: StepClock
+    exchange: Exchange | None  # None: there is one process
+    source: Source
+    replicas: Replicas
+    words: list[tuple[str, str]]  # of the kill switch, before the first step
+
+    def measurement(self) -> Measurement:
+        """Measures these gradients."""
+        return Measurement(self.gradients, self.joined, self.exchange)
+
+    def check_model(self) -> None:
+        """Before the first forward: refuses what was done to the model since, where it cannot work."""
+        if has_new_parameters(self.model, self.joined.found.units):
+            find_parameters_again(self.joined.found.units)
+            self.gradients.is_old = True
+            check_low_paths(self.model, self.joined.found.units)
+
+    def found_again(self) -> bool:
+        """In the first step: whether the parameters are others than those that were attached to; they are now known.
+        All ranks come here together."""
+        units = self.joined.found.units
+        if not (self.gradients.is_old or has_new_parameters(self.model, units)):
+            return False
+        find_parameters_again(units)
+        copies = None
+        if self.exchange is not None:
+            here = [unit for unit in units if unit.parameters]
+            found = type(self.joined.found)(here, self.joined.found.coverage)
+            copies = join(self.exchange.ranks, self.model, found, self.replicas)[1]
+        self.gradients = gradients_of(self.model, units, self.source, copies)
+        return True

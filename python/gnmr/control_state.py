@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A control's state as plain values.
+
+Goals: what the next decisions depend on; the same on all ranks, but for what low paths remember of their own operands.
+Non-goals: files.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gnmr import _core
+from gnmr._core import Error
+from gnmr.low_linear import LowLinear
+from gnmr.units import WatchedUnit
+
+_VERSION = 1
+_KEYS = {"step", "supervisor", "rules", "memory"}
+
+
+def saved_state(step: int, supervisor: _core.Supervisor, rules: Sequence[str],
+                units: Sequence[WatchedUnit]) -> dict[str, Any]:
+    """Everything that the next decisions depend on."""
+    memory = {unit.name: unit.switch.memory.save() for unit in units
+              if isinstance(unit.switch, LowLinear) and unit.switch.remembers}
+    return {"version": _VERSION, "step": step, "supervisor": supervisor.save(), "rules": list(rules), "memory": memory}
+
+
+def checked_state(state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The state, where it is one."""
+    if state.get("version") != _VERSION:
+        raise Error(f"load_state_dict: expected version {_VERSION}, got {state.get('version')!r}")
+    missing = _KEYS - set(state)
+    if missing:
+        raise Error(f"load_state_dict: expected what state_dict() gave; {', '.join(sorted(missing))} is missing")
+    return state
+
+
+def restore_memory(state: Mapping[str, Any], units: Sequence[WatchedUnit]) -> None:
+    """What low paths remember, by the names of their units."""
+    for unit in units:
+        if isinstance(unit.switch, LowLinear) and unit.name in state["memory"]:
+            unit.switch.memory.restore(state["memory"][unit.name])

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GNMR in torchtitan's Trainer.
+
+    loop = gnmr.loops.torchtitan.attach(trainer, max_o=0.01)    # before trainer.train()
+
+Goals: `dist_utils.clip_grad_norm_`, which the Trainer calls with `training.max_norm`, is GNMR's step and clips from the
+same pass. Non-goals: pipeline stages (refused with the reason); a Trainer's checkpoints: keep `loop.ctl.state_dict()`.
+"""
+
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gnmr._core import Error
+from gnmr.attaching import attach as attach_model
+from gnmr.control import Control
+from gnmr.loops.clipping import Asked, ModelParameters
+from gnmr.loops.patches import Patches
+
+
+def attach(trainer: Any, *, clip: bool = True, **options: Any) -> "TorchtitanLoop":
+    """Puts GNMR into a Trainer's loop; `options` are those of `gnmr.attach`. `clip=False`: torchtitan clips, behind
+    GNMR's measurement."""
+    if len(trainer.model_parts) != 1:
+        raise Error(f"attach: expected one model part, got {len(trainer.model_parts)}: pipeline stages are not here "
+                    "yet")
+    return TorchtitanLoop(trainer, clip, options)
+
+
+class TorchtitanLoop:
+    """GNMR in one Trainer."""
+
+    def __init__(self, trainer: Any, clip: bool, options: dict[str, Any]) -> None:
+        self._clip = clip
+        model = trainer.model_parts[0]
+        self._parameters = ModelParameters(model)
+        self._patches = Patches(trainer)
+        try:
+            self.ctl: Control = attach_model(model, **options)
+        except BaseException:
+            self._patches.undo()
+            raise
+        # The Trainer looks the function up in this module each time.
+        self._patches.replace(import_module("torchtitan.distributed.utils"), "clip_grad_norm_", self._clipping)
+
+    def detach(self) -> None:
+        """torchtitan and the model are as they were."""
+        self._patches.undo()
+        self.ctl.detach()
+
+    def _clipping(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def clip_grad_norm_(parameters: Iterable[Tensor], max_norm: float, *rest: Any, **named: Any) -> Any:
+            parameters = list(parameters)
+            if self._parameters.asked(parameters) is not Asked.THE_MODEL:
+                return original(parameters, max_norm, *rest, **named)
+            if self._clip:
+                return torch.tensor(self.ctl.step(max_norm=max_norm).total_norm)
+            self.ctl.step()
+            return original(parameters, max_norm, *rest, **named)
+
+        return clip_grad_norm_

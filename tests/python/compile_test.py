@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compiled transformer blocks: recovery sets do not make them compile again, and they compute what eager ones do."""
+
+import random
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import gnmr
+from gnmr.conformance_compiled import counted_compilations, random_set, recovery_sets
+
+WIDTH, HEADS, BLOCKS = 16, 2, 2
+
+
+class Block(nn.Module):
+    """Seven linear layers, as LLaMA has them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.norm2 = nn.RMSNorm(WIDTH), nn.RMSNorm(WIDTH)
+        self.q, self.k, self.v, self.o = (nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(4))
+        self.gate, self.up = (nn.Linear(WIDTH, 2 * WIDTH, bias=False) for _ in range(2))
+        self.down = nn.Linear(2 * WIDTH, WIDTH, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows, tokens, _ = x.shape
+
+        def heads(values: Tensor) -> Tensor:
+            return values.view(rows, tokens, HEADS, -1).transpose(1, 2)
+
+        h = self.norm(x)
+        mixed = functional.scaled_dot_product_attention(heads(self.q(h)), heads(self.k(h)), heads(self.v(h)),
+                                                        is_causal=True)
+        x = x + self.o(mixed.transpose(1, 2).reshape(rows, tokens, WIDTH))
+        h = self.norm2(x)
+        return x + self.down(functional.silu(self.gate(h)) * self.up(h))
+
+
+class Transformer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(64, WIDTH)
+        self.layers = nn.ModuleList(Block() for _ in range(BLOCKS))
+        self.head = nn.Linear(WIDTH, 64)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.embedding(tokens)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)
+
+
+def make(kind: str) -> tuple[Transformer, str | None]:
+    torch.manual_seed(0)
+    model = Transformer()
+    if kind != "torchao":
+        return model, kind
+    pytest.importorskip("torchao.float8")
+    from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+
+    convert_to_float8_training(model, config=Float8LinearConfig(emulate=True),
+                               module_filter_fn=lambda module, name: name != "head")
+    return model, None
+
+
+def step(model: nn.Module, ctl: gnmr.Control) -> dict[str, Tensor]:
+    model.zero_grad()
+    tokens = torch.arange(16).view(2, 8) % 64
+    functional.cross_entropy(model(tokens).flatten(0, 1), (tokens.flatten() + 1) % 64).backward()
+    gradients = {name.replace("_orig_mod.", ""): parameter.grad.clone() for name, parameter in model.named_parameters()}
+    ctl.step()
+    return gradients
+
+
+def set_high(ctl: gnmr.Control, names: list[str]) -> None:
+    ctl.set("*", "low")
+    for name in names:
+        ctl.set(name, "high")
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("kind", ["fp8-tensorwise", "fp8-delayed", "torchao"])
+def test_two_hundred_recovery_sets_compile_nothing(kind: str) -> None:
+    model, recipe = make(kind)
+    ctl = gnmr.attach(model, recipe=recipe, quiet=True, strict=True, watch=True, group_max=1)
+    for layer in model.layers:
+        layer.compile(backend="aot_eager")
+    with counted_compilations() as seen, torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
+        for names in recovery_sets(ctl.units):
+            set_high(ctl, names)
+            step(model, ctl)
+        warm = len(seen)
+        draw = random.Random(1)
+        for _ in range(200):
+            set_high(ctl, random_set(ctl.units, draw))
+            step(model, ctl)
+        assert len(seen) == warm
+    # Our own operators look at the switch when they run; torchao's layers are compiled for each of eight variants.
+    assert len({entry.partition("/")[2] for entry in seen}) == (8 if kind == "torchao" else 1)
+
+
+@pytest.mark.parametrize(("kind", "wraps"), [("fp8-tensorwise", True), ("nvfp4-hadamard", False),
+                                             ("fp8-delayed", False), ("torchao", False)])
+def test_the_numbers_are_those_of_eager_blocks(kind: str, wraps: bool) -> None:
+    found = []
+    for compiles in (False, True):
+        model, recipe = make(kind)
+        ctl = gnmr.attach(model, recipe=recipe, quiet=True, strict=True, watch=True)
+        for index, layer in enumerate(model.layers if compiles else ()):
+            if wraps:
+                model.layers[index] = torch.compile(layer, backend="aot_eager")
+            else:
+                layer.compile(backend="aot_eager")
+        gradients = []
+        for names in ([], ["layers.1.q", "layers.2.down"], [unit.name for unit in ctl.units], []):
+            set_high(ctl, names)
+            gradients.append(step(model, ctl))
+        found.append(gradients)
+        if recipe is not None:
+            assert all(unit.switch.calls == 0 for unit in ctl.units)
+    for eager, compiled in zip(*found, strict=True):
+        assert not torch.equal(found[0][0]["layers.0.q.weight"], found[0][2]["layers.0.q.weight"])
+        for name, gradient in eager.items():
+            assert torch.allclose(gradient, compiled[name], rtol=1e-3, atol=1e-6), name
+
+
+def test_inductor_takes_it() -> None:
+    model, recipe = make("fp8-tensorwise")
+    ctl = gnmr.attach(model, recipe=recipe, quiet=True, strict=True, watch=True)
+    eager = step(model, ctl)
+    for layer in model.layers:
+        layer.compile(fullgraph=True)
+    with counted_compilations() as seen:
+        compiled = step(model, ctl)
+        warm = len(seen)
+        set_high(ctl, ["layers.0.up"])
+        high = step(model, ctl)
+        assert len(seen) == warm
+    for name, gradient in eager.items():
+        assert torch.allclose(gradient, compiled[name], rtol=1e-2, atol=1e-5), name
+    assert not torch.equal(high["layers.0.up.weight"], compiled["layers.0.up.weight"])
+
+
+def test_units_of_compiled_blocks_keep_their_names() -> None:
+    model, recipe = make("fp8-tensorwise")
+    for index, layer in enumerate(model.layers):
+        model.layers[index] = torch.compile(layer, backend="aot_eager")
+    ctl = gnmr.attach(model, recipe=recipe, quiet=True, strict=True)
+    assert ctl.units[0].name == "layers.0.q" and ctl.units[0].group == "layers.0"
+
+
+def test_a_trial_is_not_compiled() -> None:
+    from small_model import QUICK
+
+    model, recipe = make("torchao")
+    ctl = gnmr.attach(model, recipe=recipe, quiet=True, strict=True, **QUICK)
+    for layer in model.layers:
+        layer.compile(backend="aot_eager")
+
+    def run(factor: float = 1.0) -> Tensor:
+        model.zero_grad()
+        tokens = torch.arange(16).view(2, 8) % 64
+        loss = factor * functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
+        loss.backward()
+        return loss.detach()
+
+    for _ in range(8):
+        run()
+        ctl.trial(run)
+    with counted_compilations() as seen:
+        run(100.0)
+        assert ctl.trial(lambda: run(100.0)).rerun == "trial"
+        assert not seen
