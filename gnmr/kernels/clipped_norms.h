@@ -54,8 +54,8 @@ class ClippedNorms {
   /// infinite `max_norm` clips nothing. An `Error` where no sums have been queued.
   NormsTicket finish(double max_norm, void* stream);
 
-  /// Queues a multiplication of the gradients of the last `sum`, for those who decide on the host how to clip. An `Error`
-  /// where there has been none.
+  /// Queues a multiplication of the gradients of the last `sum`, for those who decide on the host how to clip. An
+  /// `Error` where there has been none.
   void scale(double factor, void* stream);
 
   /// Whether a step's numbers are there; an `Error` as `read`.

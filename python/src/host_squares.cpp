@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gnmr/kernels/host_squares.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "bind.h"
@@ -13,7 +14,13 @@ namespace {
 using kernels::ElementType;
 using kernels::Slice;
 
-constexpr std::size_t kPiecesAThread = 8;  // waking one costs as much as two or three
+constexpr std::size_t kPiecesAThread = 8;                           // waking one costs as much as two or three
+constexpr std::uint64_t kElementsAThread = std::uint64_t{1} << 19;  // likewise, where pieces are small
+
+/// The threads that are worth waking for so many elements.
+std::size_t worth_waking(std::size_t threads, std::uint64_t elements) {
+  return std::min<std::size_t>(threads, std::max<std::uint64_t>(1, elements / kElementsAThread));
+}
 
 /// Norms of units from gradients in host memory, one pass over them.
 class HostSquares {
@@ -34,14 +41,16 @@ class HostSquares {
                const std::vector<double>& others, std::size_t threads) {
     check(pointers, types, others);
     std::fill(sampled_.begin(), sampled_.end(), std::uint8_t{0});
+    std::uint64_t elements = 0;
     for (std::size_t index = 0; index < tensors_.size(); ++index) {
       Slice& tensor = tensors_[index];
       tensor.data = reinterpret_cast<const void*>(static_cast<std::uintptr_t>(pointers[index]));
       tensor.type = static_cast<ElementType>(types[index]);
+      if (tensor.data != nullptr) elements += tensor.count;
       const bool present = tensor.data != nullptr || is_given(others, index);
       if (present && tensor.unit < sampled_.size()) sampled_[tensor.unit] = 1;
     }
-    kernels::sum_squares_on_host(tensors_, sums_, on_threads(threads, kPiecesAThread));
+    kernels::sum_squares_on_host(tensors_, sums_, on_threads(worth_waking(threads, elements), kPiecesAThread));
     for (std::size_t index = 0; index < others.size(); ++index) {
       if (is_given(others, index)) sums_[tensors_[index].unit] += others[index];
     }
@@ -96,7 +105,8 @@ double one_sum(std::uint64_t pointer, std::uint64_t count, std::uint8_t type, st
   const Slice slice{reinterpret_cast<const void*>(static_cast<std::uintptr_t>(pointer)), count,
                     static_cast<ElementType>(type), 0};
   double sum = 0;
-  kernels::sum_squares_on_host(std::span(&slice, 1), std::span(&sum, 1), on_threads(threads, kPiecesAThread));
+  kernels::sum_squares_on_host(std::span(&slice, 1), std::span(&sum, 1),
+                               on_threads(worth_waking(threads, count), kPiecesAThread));
   return sum;
 }
 
