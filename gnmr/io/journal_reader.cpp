@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gnmr/io/journal_reader.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -98,6 +99,12 @@ Journal read_journal(JournalReader& reader) {
   Journal journal = std::move(collector).result();
   journal.torn = reader.torn();
   return journal;
+}
+
+std::uint64_t denied_in(const JournalStepEntry& entry) {
+  const auto is_denied = [](const JournalEvent& event) { return event.event == JournalEventKind::denied; };
+  const auto told = static_cast<std::uint64_t>(std::count_if(entry.events.begin(), entry.events.end(), is_denied));
+  return std::max(told, entry.step ? entry.step->denied : 0);
 }
 
 }  // namespace gnmr::io

@@ -51,6 +51,9 @@ struct JournalStepEntry {
   std::vector<JournalTrial> trials = {};
 };
 
+/// Units that there was no room for in a step; of many only the most severe ones have events.
+std::uint64_t denied_in(const JournalStepEntry& entry);
+
 /// A journal in memory, each step as it was told last.
 struct Journal {
   std::optional<JournalHeader> header;  // the last one

@@ -67,6 +67,7 @@ class HistoryBuilder {
 
   // The events of a unit in one step become one: a futile unit is released too, an admitted one was at risk.
   void take_events(const io::JournalStepEntry& entry) {
+    history_.denied_count += io::denied_in(entry);
     // A decision releases before it admits, though its lines stand the other way round: a unit may be in both.
     for (const io::JournalEvent& event : entry.events) take_release(entry.number, index_of(event.unit), event.event);
     std::unordered_map<std::size_t, std::size_t> of_this_step;

@@ -53,8 +53,9 @@ struct InUse {
 struct RecoveryHistory {
   std::vector<std::string> units;  // names; those of the header first, in its order
   std::vector<std::uint64_t> events_of_unit;
-  std::vector<Recovery> recoveries;  // by first step
-  std::vector<Denial> denials;
+  std::vector<Recovery> recoveries;     // by first step
+  std::vector<Denial> denials;          // that were written down
+  std::uint64_t denied_count = 0;       // all
   std::vector<UnitEvent> events;        // by step
   std::vector<InUse> in_use;            // by step
   std::uint64_t common_steps = 0;       // steps in which the cause was common to the units

@@ -70,7 +70,7 @@ void add_recoveries(const RunFiles& run, std::vector<Fact>& facts) {
     facts.push_back({"most units at once", grouped(share.most),
                      "the budget is " + grouped(*history.budget) + " of " + grouped(history.units.size())});
   }
-  if (!history.denials.empty()) facts.push_back({"denied for want of budget", grouped(history.denials.size())});
+  if (history.denied_count > 0) facts.push_back({"denied for want of budget", grouped(history.denied_count)});
 }
 
 void add_worth(const RunFiles& run, std::vector<Fact>& facts) {

@@ -110,7 +110,7 @@ class StoryBuilder {
       summary.futile += recovery.end == RecoveryEnd::futile ? 1U : 0U;
       summary.open += recovery.end == RecoveryEnd::open ? 1U : 0U;
     }
-    summary.denials = history.denials.size();
+    summary.denials = history.denied_count;
     summary.common_steps = history.common_steps;
     summary.share = recovery_share(history);
     summary.worth = rerun_worth(journal_, run_.metrics ? &*run_.metrics : nullptr);
@@ -169,9 +169,10 @@ class StoryBuilder {
     if (!settings_.unit_glob.empty()) episode.is_asked_for = episode.is_asked_for || has_asked_unit(entry);
     episode.risks = std::max(episode.risks, risks);
     for (const io::JournalTrial& trial : entry.trials) {
-      episode.standing_out = std::max<std::uint64_t>(episode.standing_out, trial.units.size());
+      episode.standing_out = std::max<std::uint64_t>(episode.standing_out, trial.units.size() + trial.left_out);
       episode.reruns.push_back(with_short_lists(trial));
     }
+    episode.denied_count += io::denied_in(entry);
     for (const io::JournalEvent& event : entry.events) {
       if (event.event == io::JournalEventKind::risk) {
         if (!episode.worst_risk || severity_of(event) > severity_of(*episode.worst_risk)) episode.worst_risk = event;
@@ -182,7 +183,6 @@ class StoryBuilder {
         summary.relapses += admission.relapse ? 1U : 0U;
         if (episode.admitted.size() < kMostListed) episode.admitted.push_back(std::move(admission));
       } else if (event.event == io::JournalEventKind::denied) {
-        ++episode.denied_count;
         const bool told = std::find(episode.denied.begin(), episode.denied.end(), event.unit) != episode.denied.end();
         if (!told && episode.denied.size() < kMostListed) episode.denied.push_back(event.unit);
       }

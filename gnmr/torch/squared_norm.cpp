@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "gnmr/kernels/host_squares.h"
+#include "gnmr/torch/device_stream.h"
 
 namespace gnmr::nn {
 namespace {
@@ -16,16 +17,7 @@ namespace {
 /// order: a sum does not mind the order of dimensions.
 std::optional<kernels::ElementType> host_type(const at::Tensor& tensor) {
   if (!tensor.device().is_cpu() || !tensor.is_non_overlapping_and_dense()) return {};
-  switch (tensor.scalar_type()) {
-    case at::kFloat:
-      return kernels::ElementType::float32;
-    case at::kBFloat16:
-      return kernels::ElementType::bfloat16;
-    case at::kHalf:
-      return kernels::ElementType::float16;
-    default:
-      return {};
-  }
+  return kernel_type(tensor);
 }
 
 double sum_with_operators(const at::Tensor& tensor) {

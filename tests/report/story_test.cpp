@@ -175,7 +175,9 @@ TEST_F(StoryOf, CommonStepsAndDenialsThatFollowEachOtherAreOneEpisode) {
   step(3, 1).events = {event(3, "b", JournalEventKind::denied)};
   step(4, 1).events = {event(4, "b", JournalEventKind::denied), event(4, "a", JournalEventKind::denied)};
   step(5);
-  step(6, 1).events = {event(6, "b", JournalEventKind::denied)};
+  auto& sixth = step(6, 1);
+  sixth.events = {event(6, "b", JournalEventKind::denied)};
+  sixth.step->denied = 40;  // only the most severe ones have events
   const Story story = tell();
   ASSERT_EQ(story.episodes.size(), 3U);
   EXPECT_EQ(story.episodes[0].kind, EpisodeKind::common);
@@ -184,7 +186,9 @@ TEST_F(StoryOf, CommonStepsAndDenialsThatFollowEachOtherAreOneEpisode) {
   EXPECT_EQ(story.episodes[1].denied_count, 3U);
   EXPECT_EQ(story.episodes[1].denied, (std::vector<std::string>{"b", "a"}));
   expect_all(text_of(story), {"steps 1 to 2: common: ", "steps 3 to 4: denied: b, a (3 times); no room in the budget",
-                              "step 6: denied: b; no room"});
+                              "step 6: denied: b (40 times); no room"});
+  EXPECT_EQ(story.episodes[2].denied_count, 40U);
+  EXPECT_EQ(story.summary.denials, 43U);
 }
 
 TEST_F(StoryOf, ModesResumesNotesAndDroppedLines) {
