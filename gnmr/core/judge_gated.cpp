@@ -191,6 +191,8 @@ const Ruling& GatedSteps::decide() {
 void GatedSteps::restore(const GatedState& state, bool gated) {
   state_ = state;
   heard_ = false;
+  // A run of a step is no part of a state.
+  if (!state_.undecided.empty()) state_.undecided.back().begun = false;
   if (gated) return;
   state_.called = false;
   for (auto planned = state_.undecided.rbegin(); planned != state_.undecided.rend(); ++planned) {

@@ -101,6 +101,7 @@ void ClippedNorms::sum(std::span<const Slice> slices, void* stream) {
 }
 
 double* ClippedNorms::sums() const { return impl_->sums.data(); }
+const Gate* ClippedNorms::gate() const { return impl_->gate.data(); }
 
 NormsTicket ClippedNorms::finish(double max_norm, void* stream) {
   Impl& self = *impl_;

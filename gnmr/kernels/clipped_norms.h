@@ -54,6 +54,9 @@ class ClippedNorms {
   /// infinite `max_norm` clips nothing. An `Error` where no sums have been queued.
   NormsTicket finish(double max_norm, void* stream);
 
+  /// What `finish` made of the sums, on the device.
+  const Gate* gate() const;
+
   /// Queues a multiplication of the gradients of the last `sum`, for those who decide on the host how to clip. An
   /// `Error` where there has been none.
   void scale(double factor, void* stream);

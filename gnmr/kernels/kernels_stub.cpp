@@ -110,6 +110,7 @@ ClippedNorms& ClippedNorms::operator=(ClippedNorms&&) noexcept = default;
 ClippedNorms::~ClippedNorms() = default;
 void ClippedNorms::sum(std::span<const Slice>, void*) { refuse(); }
 double* ClippedNorms::sums() const { refuse(); }
+const Gate* ClippedNorms::gate() const { refuse(); }
 NormsTicket ClippedNorms::finish(double, void*) { refuse(); }
 void ClippedNorms::scale(double, void*) { refuse(); }
 bool ClippedNorms::is_there(NormsTicket) const { refuse(); }

@@ -37,6 +37,7 @@ def attach(
     recipe: str | None = None,
     *,
     preset: str = "default",
+    lag: int | None = None,
     allow: Sequence[str] = ("*",),
     deny: Sequence[str] = DEFAULT_DENY,
     gradients: Source = ".grad",
@@ -57,6 +58,8 @@ def attach(
     """Finds a model's units and how to switch each, and says what it watches.
 
     - `max_o` and `options` are the controller's (`python -m gnmr options` lists them), over `preset`.
+    - `lag`: 0, a step waits for its norms and decides for the next one; 1, it waits for nothing and decides for the one
+      after that. None: 1 where all gradients are on a CUDA device, until the first `ctl.trial`.
     - `recipe`: gives each linear layer a low path of our own (`python -m gnmr recipes`, or a JSON file). None: layers
       are switched by what `register_switch` knows of; where that is nothing they are only watched.
     - `allow`, `deny`: globs of layers that are units, and that are not.
@@ -77,7 +80,13 @@ def attach(
     together = ranks.together if ranks is not None else _alone
     clock = StepClock(seed=seed)
     choice = UnitChoice(recipe, allow, deny, clock)
-    chosen, found = together(lambda: _find(model, choice, preset, {"max_o": max_o, **options}))
+    options = {"max_o": max_o, **options}
+    chosen, found = together(lambda: _find(model, choice, preset, options))
+    is_free = lag is None
+    if lag is None:
+        lag = int(_can_be_late(found, chosen))
+        lag = lag if ranks is None else min(ranks.gather(lag))
+    chosen = _with_lag(preset, options, lag)
     joined, copies = joined_alone(found), None
     if ranks is not None:
         joined, copies = join(ranks, model, found, replicas or {})
@@ -90,10 +99,10 @@ def attach(
     if ranks is not None:
         words = ranks.spread(words, 0)
 
-    def make() -> Control:
-        supervisor = _core.Supervisor(
+    def make_supervisor(lag: int, next_step: int | None) -> _core.Supervisor:
+        return _core.Supervisor(
             joined.core_units,
-            chosen,
+            chosen if lag == chosen.lag else _with_lag(preset, options, lag),
             watch=watch or not joined.switchable,
             watch_steps=watch_steps,
             disarm_after=disarm_after,
@@ -101,16 +110,19 @@ def attach(
             signals=os.path.join(folder, "signals.bin") if folder else "",
             # A row has a number a unit: with many of them every step would be most of what is written.
             signals_every=max(1, len(joined.found.units) // 1000),
-            existing="refuse" if resume_step is None else "resume",
-            next_step=resume_step or 1,
-            can_rerun=bool(joined.places),
+            existing="refuse" if next_step is None else "resume",
+            next_step=next_step or 1,
+            can_rerun=bool(joined.places) and lag == 0,
             places=joined.places,
             expected=joined.expected,
         )
+
+    def make() -> Control:
         parts = ControlParts(
-            model, joined, supervisor, gradients_of(model, joined.found.units, gradients, copies), kill_switch, clock,
-            Exchange(ranks) if ranks is not None else None, gradients, replicas or {},
-            words)
+            model, joined, make_supervisor(chosen.lag, resume_step),
+            gradients_of(model, joined.found.units, gradients, copies), kill_switch, clock,
+            Exchange(ranks) if ranks is not None else None, gradients, replicas or {}, words, make_supervisor,
+            lag_is_free=is_free)
         return Control(parts, strict=strict, quiet=quiet)
 
     control = together(make)
@@ -128,9 +140,7 @@ def _alone(run: Callable[[], _Result]) -> _Result:
 def _find(model: nn.Module, choice: UnitChoice, preset: str,
           options: dict[str, float | str]) -> tuple[Options, FoundUnits]:
     """The options, and the units of this process."""
-    chosen = Options(preset, **options)  # type: ignore[arg-type]
-    if chosen.lag != 0:
-        raise Error("option `lag`: expected 0, got 1: a lag needs a gate beside the step, which is not here yet")
+    chosen = _with_lag(preset, options, 0)
     if any(isinstance(parameter, UninitializedParameter) for parameter in model.parameters()):
         raise Error("attach: expected a model whose parameters have shapes; run lazy layers once before")
     refuse_flat_parameters(model)
@@ -141,6 +151,21 @@ def _find(model: nn.Module, choice: UnitChoice, preset: str,
         if isinstance(unit.switch, LowLinear) and frozen:
             unit.switch.measures_output = True
     return chosen, found
+
+
+def _with_lag(preset: str, options: dict[str, float | str], lag: int) -> Options:
+    chosen = Options(preset, **options, lag=lag)  # type: ignore[arg-type]
+    if lag != 0 and chosen.guard != "none":
+        raise Error(f"option `guard`: expected none with lag 1, got {chosen.guard}: the update does not wait for the "
+                    "norms; use lag=0")
+    return chosen
+
+
+def _can_be_late(found: FoundUnits, options: Options) -> bool:
+    """Whether steps can go by without a wait: our kernels measure all gradients."""
+    return (_core.kernels_available() and options.guard == "none" and options.lock_steps > 1
+            and all(parameter.is_cuda for unit in found.units for parameter in unit.parameters)
+            and not any(isinstance(unit.switch, LowLinear) and unit.switch.measures_output for unit in found.units))
 
 
 def _kill_switch(folder: str, signals: bool, leads: bool) -> KillSwitch:

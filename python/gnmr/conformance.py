@@ -123,7 +123,7 @@ class _Examination:
         if subject.reference is not None or subject.recipe is not None:
             with subject.reference(subject.model) if subject.reference is not None else nullcontext():
                 self._reference = self.bench.run()
-        options = {"watch": True, "min_coverage": 0.0, **subject.options}
+        options = {"watch": True, "min_coverage": 0.0, "lag": 0, **subject.options}
         self.bench.control = attach(subject.model, recipe=subject.recipe, quiet=True, strict=True, **options)
         if _shape_of(subject.model) != self._shape:
             raise _Failed("types of modules or keys of the state dict are not what they were")

@@ -18,13 +18,13 @@ from torch import Tensor
 from gnmr import _core
 from gnmr._core import Error
 from gnmr.control_state import checked_state, restore_memory, saved_state
-from gnmr.control_steps import ControlSteps
+from gnmr.control_late import LateSteps
 from gnmr.rerun import Closure, Rerun
 from gnmr.step_result import StepResult
 from gnmr.units import Coverage, WatchedUnit
 
 
-class Control(ControlSteps):
+class Control(LateSteps):
     """Watches the units of a model and switches them between steps. Made by `gnmr.attach`."""
 
     # What is there.
@@ -50,6 +50,11 @@ class Control(ControlSteps):
         return "disarmed" if self._fault else self._supervisor.mode
 
     @property
+    def lag(self) -> int:
+        """What a step decides holds in the next one (0), or in the one after that (1)."""
+        return 1 if self._is_late else 0
+
+    @property
     def steps(self) -> int:
         """Steps that have ended."""
         return self._step
@@ -67,9 +72,12 @@ class Control(ControlSteps):
 
         `max_norm` also clips, as torch.nn.utils.clip_grad_norm_ does, from the same pass. `skipped`: there will be no
         update (a GradScaler found an overflow): the step is no sample, nothing is clipped. `loss` is for the journal.
+
+        With lag 1 nothing waits for the device, and what comes back is the step before: `result.step` says which, 0
+        where there was none. `total_norm` below is always of this one.
         """
         limit = None if skipped else max_norm
-        return self.listeners.tell(self._guarded(lambda: self._plain_step(limit, skipped, loss), limit), self)
+        return self._told(self._guarded(lambda: self._plain_step(limit, skipped, loss), limit))
 
     def trial(self, closure: Closure, *, max_norm: float | None = None,
               loss: float | Tensor | None = None) -> StepResult:
@@ -77,10 +85,23 @@ class Control(ControlSteps):
         of its micro-batches, and returns the loss. The first run has been made.
 
         An alarmed step runs again in high precision with each low path measured beside it; the units at fault go to
-        recovery, and the gradients that are left make the update. Where `applied` is False there are none.
+        recovery, and the gradients that are left make the update. Where `applied` is False there are none. It waits for
+        the norms: where `attach` chose lag 1 by itself, it is 0 from the first call on.
         """
         rerun = Rerun(self._units, self._own, self._random, closure, self._measurement.meet)
-        return self.listeners.tell(self._guarded(lambda: self._tried_step(rerun, max_norm, loss), max_norm), self)
+        return self._told(self._guarded(lambda: self._tried_step(rerun, max_norm, loss), max_norm))
+
+    @property
+    def total_norm(self) -> float | Tensor:
+        """The norm of all gradients in the last step, before clipping; with lag 1 a tensor on their device, which is
+        not waited for. NaN where nothing was measured."""
+        if self._pending is not None and not self._fault:
+            return self._measurement.norm(self._pending)
+        return self._last_norm
+
+    def _told(self, result: StepResult) -> StepResult:
+        self._last_norm = result.total_norm
+        return self.listeners.tell(result, self) if result.step > 0 else result
 
     def micro_batch(self, index: int) -> None:
         """Tells stochastic rounding which micro-batch of the step comes, from 0 on."""
@@ -114,7 +135,9 @@ class Control(ControlSteps):
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that the next decisions depend on, as plain values: torch.save takes it as it is."""
-        return saved_state(self._step, self._supervisor, self._switchboard.rules, self._units)
+        self._catch_up()
+        return saved_state(self._step, self._supervisor, self._switchboard.rules, self._units,
+                           is_open=self._pending is not None)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> dict[str, object]:
         """Takes it over, between two steps. Histories go by unit names and current options win; the report says what
@@ -124,6 +147,11 @@ class Control(ControlSteps):
         self._switchboard.rules = list(state["rules"])
         self._supervisor.set_rules(self._switchboard.rules)
         self._step = int(state["step"])
+        self._pending = self._settled = None
+        if state.get("is_open") and self._is_late:
+            # Its numbers were on their way when the state was taken.
+            norms = memoryview(bytes(8 * len(self._units))).cast("d")
+            self._supervisor.settle(self._step, norms, bytes(len(self._units)))
         self._begin_step()
         if not report["exact"]:
             self._say(f"the state was not taken over as it is: {report}")
@@ -131,6 +159,9 @@ class Control(ControlSteps):
 
     def detach(self) -> None:
         """The model is as it was before `attach`, and the journal is complete."""
+        self._catch_up_at_the_end()
+        if self._settled is not None:
+            self.listeners.tell(self._settled, self)
         self._hook.remove()
         self._all_low()
         for own in self._own:

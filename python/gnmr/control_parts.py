@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a control is made of, and its parameters found again where a wrapper has put others in their place."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import nn
@@ -29,6 +30,8 @@ class ControlParts:
     source: Source
     replicas: Replicas
     words: list[tuple[str, str]]  # of the kill switch, before the first step
+    make_supervisor: Callable[[int, int | None], _core.Supervisor]  # with this lag, going on with this step
+    lag_is_free: bool  # nobody has asked for the one there is
 
     def measurement(self) -> Measurement:
         """Measures these gradients."""

@@ -17,12 +17,13 @@ _VERSION = 1
 _KEYS = {"step", "supervisor", "rules", "memory"}
 
 
-def saved_state(step: int, supervisor: _core.Supervisor, rules: Sequence[str],
-                units: Sequence[WatchedUnit]) -> dict[str, Any]:
-    """Everything that the next decisions depend on."""
+def saved_state(step: int, supervisor: _core.Supervisor, rules: Sequence[str], units: Sequence[WatchedUnit], *,
+                is_open: bool) -> dict[str, Any]:
+    """Everything that the next decisions depend on; `is_open`: but for the numbers of the last step."""
     memory = {unit.name: unit.switch.memory.save() for unit in units
               if isinstance(unit.switch, LowLinear) and unit.switch.remembers}
-    return {"version": _VERSION, "step": step, "supervisor": supervisor.save(), "rules": list(rules), "memory": memory}
+    return {"version": _VERSION, "step": step, "supervisor": supervisor.save(), "rules": list(rules), "memory": memory,
+            "is_open": is_open}
 
 
 def checked_state(state: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -70,6 +70,7 @@ class ControlSteps:
 
     def _guarded(self, run: Callable[[], StepResult], max_norm: float | None) -> StepResult:
         """What goes wrong in here is told once; the loop goes on, and is clipped as it would be."""
+        self._is_settled = False
         if not self._fault:
             before = self._step
             try:
@@ -85,7 +86,7 @@ class ControlSteps:
                 self._disarm(fault)
         else:
             self._step += 1
-            self._tell_others()
+            self._tell_others(max_norm)
         return StepResult(self._step) if max_norm is None else StepResult(self._step, self._clip_anyway(max_norm))
 
     def _clip_anyway(self, max_norm: float) -> float:
@@ -197,22 +198,34 @@ class ControlSteps:
     def _measure(self, loss: float | Tensor | None, *, skipped: bool = False,
                  may_rerun: bool = False) -> tuple[Heard, float | None]:
         """The numbers of all ranks, which have then heard of each other's faults and words; the loss as a number."""
-        word, why, told = Word(skipped=skipped, may_rerun=may_rerun), "", None
-        self._is_settled = False
+        word, told = self._word(skipped, may_rerun), None
         try:
             told = number_of(loss)
+        except Exception as fault:
+            word.failure = word.failure or fault
+        heard = self._measurement.step(word)
+        self._heed(heard, word)
+        return heard, told
+
+    def _word(self, skipped: bool, may_rerun: bool) -> Word:
+        """What this rank has to say; a fault is a part of it, since the other ranks are waiting."""
+        word = Word(skipped=skipped, may_rerun=may_rerun)
+        try:
             self._look_at_parameters()
             if self._exchange is not None:
-                word.mode, why = self._asked_mode()
-                word.checksum = (self._supervisor.checksum() + self._step) & 0xFFFFFFFF
+                word.mode, word.why = self._asked_mode()
+                word.checksum = self._checksum()
         except Exception as fault:
-            # The other ranks are waiting.
             word.failure = fault
-        heard = self._measurement.step(word)
+        return word
+
+    def _heed(self, heard: Heard, word: Word) -> None:
+        """All ranks do together what one of them has said."""
         if heard.failure is not None:
             raise heard.failure
         if heard.mode:
-            self._words.append((heard.mode, why if heard.mode == word.mode else "the kill switch of a rank says so"))
+            why = word.why if heard.mode == word.mode else "the kill switch of a rank says so"
+            self._words.append((heard.mode, why))
         if heard.differs:
             self._take_over(heard)
         if self._measurement.unlike and not self._told_unlike:
@@ -220,7 +233,6 @@ class ControlSteps:
             self._warn(f"gradients of {len(self._measurement.unlike)} units are not the same on all ranks that have "
                        f"them ({', '.join(self._names(self._measurement.unlike[:3]))}): are they averaged before "
                        "ctl.step?")
-        return heard, told
 
     def _look_at_parameters(self) -> None:
         """In the first step: a wrapper may have come after `attach`."""
@@ -240,16 +252,25 @@ class ControlSteps:
         return asked
 
     def _finish(self, ruling: _core.Ruling, result: StepResult) -> StepResult:
-        """The step ends: what low paths remember takes it in, and the switches are set for the next one."""
+        """The step ends, and the next one begins."""
+        self._look_for_blind_units()
+        self._end_step()
+        return self._with_decision(result, ruling.decision)
+
+    def _look_for_blind_units(self) -> None:
         if not self._blind.is_over:
             for text in self._blind.look(self._gradients.sampled):
                 self._warn(text, always=True)
+
+    def _end_step(self) -> None:
+        """What low paths remember takes the step in, and the switches are set for the next one."""
         for own in self._own:
             own.end_step()
         self._gradients.forget()
         self._step += 1
         self._begin_step()
-        decision = ruling.decision
+
+    def _with_decision(self, result: StepResult, decision: _core.Decision) -> StepResult:
         if not (decision.recovered or decision.released or decision.admitted):
             return result
         return replace(result, admitted=self._names(decision.admitted), released=self._names(decision.released),
@@ -275,6 +296,10 @@ class ControlSteps:
             own.begin_step()
         self._supervisor.begin(self._step + 1)
         self._switch()
+
+    def _checksum(self) -> int:
+        """Of what all ranks must have in common."""
+        return (self._supervisor.checksum() + self._step) & 0xFFFFFFFF
 
     def _switch(self) -> None:
         high = self._supervisor.high(self._step + 1)
@@ -314,7 +339,7 @@ class ControlSteps:
             self._exchange.fault_is_known = True
             raise Error(f"ranks decided differently {self._differences} times")
 
-    def _tell_others(self) -> None:
+    def _tell_others(self, max_norm: float | None) -> None:
         """A fault that came after its step's meeting: the other ranks hear of it in the next one."""
         if self._exchange is None or self._exchange.fault_is_known or self._exchange.is_broken:
             return

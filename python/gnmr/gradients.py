@@ -8,7 +8,7 @@ Non-goals: talking to other ranks.
 
 import math
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from gnmr import _core
 from gnmr._core import Error
 from gnmr.device_squares import DeviceSquares
+from gnmr.local_sums import LocalSums, moved
 from gnmr.ranks_pieces import Copies, is_spread, laid_as, local_of
 
 #: `.grad`, `main_grad`, or a function that gives a parameter's gradient, or None.
@@ -44,14 +45,18 @@ class Gradients:
         self._gradients: list[Tensor | None] = []  # as they lie on this rank
         self._devices: dict[torch.device, DeviceSquares] = {}
         self._by_kernels: dict[int, torch.device] = {}  # those that our kernels have measured, and can scale
+        self._late: DeviceSquares | None = None  # what is measured without a wait
+        self._slot_of, self._slots = self._unit_of, units
+        self._outputs: dict[int, float | None] = {}
         if copies is None:
             self._local = self._squares = _core.HostSquares(units, self._counts, self._unit_of)
             return
         # Of copies one rank's squares count: two sums a unit, those that do and those that do not.
-        slots = [unit if one.counts else unit + units + 1 for unit, one in zip(self._unit_of, copies, strict=True)]
-        self._local = _core.HostSquares(2 * units + 1, self._counts, slots)
+        self._slot_of = [unit if one.counts else unit + units + 1
+                         for unit, one in zip(self._unit_of, copies, strict=True)]
+        self._slots = 2 * units + 1
+        self._local = _core.HostSquares(self._slots, self._counts, self._slot_of)
         self._squares = _core.HostSquares(units, [], [])
-        self._outputs: dict[int, float | None] = {}
         self._others_of = _other_copies(self._unit_of, units, copies)
 
     def _gather(self) -> list[Tensor | None]:
@@ -61,14 +66,45 @@ class Gradients:
             return [parameter.grad for parameter in self._parameters]
         return [getattr(parameter, "main_grad", None) for parameter in self._parameters]
 
-    def measure(self) -> None:
-        """Reads all gradients on this rank once."""
+    def _find(self) -> list[Tensor | None]:
+        """The gradients as they are measured; `_gradients` are those that are scaled."""
         measured = self._gather()
         self._gradients = measured
         if self._has_spread:
             self._gradients = [None if one is None else local_of(one) for one in measured]
             measured = [None if one is None else local_of(laid_as(one, parameter))
                         for one, parameter in zip(measured, self._parameters, strict=True)]
+        return measured
+
+    def queue(self) -> LocalSums:
+        """Has all gradients on this rank read once, without a wait where all of them are on one device."""
+        measured = self._find()
+        present = [gradient for gradient in measured if gradient is not None]
+        device = present[0].device if present else None
+        is_plain = all(
+            mine is gradient and (gradient is None or (
+                gradient.device == device and DeviceSquares.can_read(gradient) and gradient.numel() == count))
+            for gradient, mine, count in zip(measured, self._gradients, self._counts, strict=True))
+        if not present or not is_plain or device is None:
+            self._measure(measured)
+            return LocalSums(self._sampled_slots(measured), _tensor_of(self._local.sums))
+        if self._late is None:
+            self._late = DeviceSquares(device, self._slot_of, self._slots)
+        self._late.queue(measured, self._counts)
+        return LocalSums(self._sampled_slots(measured), device=self._late)
+
+    def _sampled_slots(self, gradients: Sequence[Tensor | None]) -> bytes:
+        sampled = bytearray(self._slots + 1)
+        for gradient, slot in zip(gradients, self._slot_of, strict=True):
+            if gradient is not None:
+                sampled[slot] = 1
+        return bytes(sampled[: self._slots])
+
+    def measure(self) -> None:
+        """Reads all gradients on this rank once."""
+        self._measure(self._find())
+
+    def _measure(self, measured: Sequence[Tensor | None]) -> None:
         pointers: list[int] = []
         types: list[int] = []
         elsewhere: list[int] = []
@@ -131,28 +167,53 @@ class Gradients:
 
     def set_norm(self, unit: int, square: float | None) -> None:
         """The norm of a unit that is not made from parameters' gradients; None: it has none."""
+        self._outputs[unit] = square
         if self._copies is None:
             self._squares.set_unit(unit, -1.0 if square is None else square)
-        else:
-            self._outputs[unit] = square
+
+    @property
+    def outputs(self) -> dict[int, float | None]:
+        """What `set_norm` was told last of each unit."""
+        return dict(self._outputs)
+
+    def show(self, local: LocalSums, outputs: Mapping[int, float | None]) -> None:
+        """With one rank: norms, samples and clipping are those of these sums from here on."""
+        sums: Any = local.on_host()
+        self._squares.replace(sums, local.sampled)
+        for unit, square in outputs.items():
+            self._squares.set_unit(unit, -1.0 if square is None else square)
 
     # Several ranks.
 
-    def contribution(self) -> Tensor:
+    def contribution(self, local: LocalSums | None = None) -> Tensor:
         """What this rank adds to the sums of all: squares of all units and of the rest, samples, and what is 0 where
-        copies are alike."""
+        copies are alike. It is where the sums are; without any, those of the last measurement."""
         units = self._units
-        sums = _tensor_of(self._local.sums)
+        if local is None:
+            local = LocalSums(bytes(self._local.sampled), _tensor_of(self._local.sums))
+        sums = local.where_they_are()
         counted, others = sums[: units + 1].clone(), sums[units + 1:]
-        alike = torch.where(self._others_of < 0, 0.0, others - self._others_of * counted)
+        if self._others_of.device != sums.device:
+            self._others_of = moved(self._others_of, sums.device)
+        others_of = self._others_of
+        alike = torch.where(others_of < 0, 0.0, others - others_of * counted)
         # What is not finite on one copy is a fault of the unit, whoever counts.
         counted += torch.where(torch.isfinite(others), 0.0, others)
-        flags = torch.frombuffer(bytearray(self._local.sampled), dtype=torch.uint8)
+        flags = torch.frombuffer(bytearray(local.sampled), dtype=torch.uint8)
         samples = (flags[:units] | flags[units + 1:]).to(torch.float64)
         for unit, square in self._outputs.items():
             counted[unit] = square or 0.0
             samples[unit] = square is not None
-        return torch.cat([counted, samples, alike])
+        return torch.cat([counted, moved(samples, sums.device), alike])
+
+    def put_back(self, total: Tensor, local: LocalSums, outputs: Iterable[int]) -> None:
+        """The sums of all ranks take the place of this rank's, on the device: clipping goes by them, but for units
+        whose norm is that of an output's gradient."""
+        sums = local.where_they_are()
+        sums[: self._units + 1] = total[: self._units + 1]
+        sums[self._units + 1:] = 0.0
+        for unit in outputs:
+            sums[unit] = 0.0
 
     def nothing(self) -> Tensor:
         """The contribution of a rank that has none."""

@@ -4,16 +4,35 @@
 Goals: one collective a step, entered whatever goes wrong on this rank. Non-goals: deciding.
 """
 
-from dataclasses import replace
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from gnmr.gradients import Gradients
+from gnmr.local_sums import LocalSums
 from gnmr.low_linear import LowLinear
-from gnmr.ranks_exchange import Exchange, Heard, Word
+from gnmr.ranks_exchange import Exchange, Heard, Meeting, Word
 from gnmr.ranks_joining import Joined
 from gnmr.rerun import ErrorSquares
+
+
+@dataclass
+class Pending:
+    """The numbers of a step that are on their way."""
+
+    step: int
+    word: Word
+    limit: float  # of clipping; infinite: there is none
+    loss: Callable[[], float | None]
+    local: LocalSums | None = None  # None: nothing was measured
+    outputs: dict[int, float | None] = field(default_factory=dict)
+    meeting: Meeting | None = None
+    heard: Heard | None = None  # what all ranks have said, where somebody has listened
+    total: Tensor | None = None  # with several ranks: the sums of all, likewise
+    is_answered: bool = False  # whatever decisions of ranks differed in it
 
 
 class Measurement:
@@ -53,6 +72,89 @@ class Measurement:
             errors.take(total[len(numbers):])
         return heard
 
+    def start(self, pending: Pending) -> None:
+        """Has all gradients read, clips them, and enters the meeting of all ranks; the numbers are awaited later. What
+        goes wrong is in what is heard."""
+        word = pending.word
+        if word.failure is None and not word.skipped:
+            try:
+                pending.local = self.gradients.queue()
+                self._measure_outputs()
+                pending.outputs = self.gradients.outputs
+            except Exception as caught:
+                pending.word = word = replace(word, failure=caught)
+                pending.local = None
+        if self.exchange is None:
+            pending.heard = Heard(failure=word.failure, skipped=word.skipped)
+        else:
+            numbers = self.gradients.nothing() if pending.local is None else self.gradients.contribution(pending.local)
+            pending.meeting = self.exchange.enter(word, numbers)
+        if not word.skipped:
+            self._clip(pending)
+
+    def _clip(self, pending: Pending) -> None:
+        """Clips before anybody knows the numbers, where they are added up on a device; else they are awaited."""
+        local, meeting = pending.local, pending.meeting
+        if (local is not None and local.device is not None
+                and (meeting is None or meeting.numbers_are_on(local.device.device))):
+            if meeting is not None:
+                self.gradients.put_back(meeting.numbers(), local, self._outputs)
+                meeting.total.send()
+            local.finish(pending.limit)
+            return
+        if local is not None:
+            local.finish(math.inf)
+        if math.isinf(pending.limit):
+            return
+        if meeting is None or self.hears_at_once(pending.limit):
+            if self.complete(pending).failure is not None:
+                return
+        else:
+            self._take_unheard(meeting)
+        self.gradients.scale(self.gradients.total(pending.limit)[1])
+
+    def _take_unheard(self, meeting: Meeting) -> None:
+        """The sums of all ranks, without a word of what they have said: that is for all of them together."""
+        self.gradients.take(meeting.total.on_host()[-len(self.gradients.nothing()):], self._outputs)
+
+    def hears_at_once(self, limit: float) -> bool:
+        """Whether all ranks wait for each other in the step itself: clipping needs the numbers of all, and they are
+        added up on the host."""
+        return self.exchange is not None and math.isfinite(limit) and self.exchange.ranks.device.type == "cpu"
+
+    def complete(self, pending: Pending) -> Heard:
+        """Waits for the numbers of a step: the gradients' norms are those from here on. Again: the same."""
+        if self.exchange is None:
+            assert pending.heard is not None
+            if pending.local is not None:
+                self.gradients.show(pending.local, pending.outputs)
+            return pending.heard
+        if pending.heard is None or pending.total is None:
+            assert pending.meeting is not None
+            pending.heard, pending.total = self.exchange.hear(pending.meeting)
+        self.unlike = self.gradients.take(pending.total, self._outputs)
+        return pending.heard
+
+    def is_troubled(self, pending: Pending) -> bool:
+        """Whether a rank says something that all must hear together; waits for it."""
+        if pending.heard is not None or pending.meeting is None or self.exchange is None:
+            return pending.heard is not None and pending.heard.failure is not None
+        return self.exchange.is_troubled(pending.meeting)
+
+    def norm(self, pending: Pending) -> float | Tensor:
+        """The norm of all gradients of the step that was started last: a tensor where that saves a wait."""
+        local, meeting = pending.local, pending.meeting
+        if meeting is None and local is None:
+            return math.nan
+        there = local.device if local is not None else None
+        if there is not None and (meeting is None or meeting.numbers_are_on(there.device)):
+            return there.total_norm
+        if meeting is not None:
+            self._take_unheard(meeting)
+        elif local is not None:
+            self.gradients.show(local, pending.outputs)
+        return self.gradients.total()[0]
+
     def meet(self, failure: Exception | None) -> None:
         """Before a rerun: raises where a rank is not ready for it."""
         if self.exchange is not None:
@@ -66,10 +168,12 @@ class Measurement:
 
     def _sum(self, square: float) -> float:
         assert self.exchange is not None
-        total: Tensor = self.exchange.ranks.sum(torch.tensor([square], dtype=torch.float64))()
-        return float(total)
+        return float(self.exchange.ranks.sum(torch.tensor([square], dtype=torch.float64)).on_host())
 
     def _here(self) -> None:
         self.gradients.measure()
+        self._measure_outputs()
+
+    def _measure_outputs(self) -> None:
         for index, switch in self._frozen:
             self.gradients.set_norm(index, switch.output_square)

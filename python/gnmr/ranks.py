@@ -31,6 +31,40 @@ _Result = TypeVar("_Result")
 Group = ProcessGroup | Literal[False] | None
 
 
+class Sum:
+    """A sum over ranks that is under way."""
+
+    def __init__(self, numbers: Tensor, work: Any) -> None:
+        self.device = numbers.device
+        self._numbers = numbers
+        self._work = work
+        self._sent: Tensor | None = None
+        self._passed: torch.cuda.Event | None = None
+
+    def where_it_is(self) -> Tensor:
+        """Where it is made; on a device the stream waits for it, not the host."""
+        if self._work is not None:
+            self._work.wait()
+            self._work = None
+        return self._numbers
+
+    def send(self) -> None:
+        """Sends it to the host, which does not wait."""
+        there = self.where_it_is()
+        if there.is_cuda and self._sent is None:
+            self._sent = torch.empty(there.shape, dtype=there.dtype, pin_memory=True)
+            self._sent.copy_(there, non_blocking=True)
+            self._passed = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._passed.record(torch.cuda.current_stream(there.device))
+
+    def on_host(self) -> Tensor:
+        """Waits for it."""
+        if self._sent is None or self._passed is None:
+            return self.where_it_is().cpu()
+        self._passed.synchronize()
+        return self._sent
+
+
 class Ranks:
     """The ranks of one process group; rank 0 of it speaks for all."""
 
@@ -49,23 +83,16 @@ class Ranks:
         """The first member of another group, by which its members know it."""
         return min(dist.get_process_group_ranks(group))
 
-    def sum(self, numbers: Tensor) -> Callable[[], Tensor]:
-        """Starts the sum over all ranks; the result waits for it, on the host."""
+    def sum(self, numbers: Tensor) -> "Sum":
+        """Starts the sum over all ranks."""
         there = numbers.to(self.device)
-        work = dist.all_reduce(there, group=self._group, async_op=True)
-
-        def wait() -> Tensor:
-            if work is not None:
-                work.wait()
-            return there.cpu()
-
-        return wait
+        return Sum(there, dist.all_reduce(there, group=self._group, async_op=True))
 
     def who(self, is_meant: bool) -> list[int]:
         """The ranks that say yes."""
         said = torch.zeros(self.size, dtype=torch.float64)
         said[self.rank] = float(is_meant)
-        return [rank for rank, yes in enumerate(self.sum(said)().tolist()) if yes]
+        return [rank for rank, yes in enumerate(self.sum(said).on_host().tolist()) if yes]
 
     def gather(self, value: Any) -> list[Any]:
         """What each rank has."""

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from gnmr._core import Error
-from gnmr.ranks import Ranks
+from gnmr.local_sums import moved
+from gnmr.ranks import Ranks, Sum
 from gnmr.rerun import ClosureFailed, is_about_memory
 
 _MODES = ("armed", "watch", "high")  # a later one is the more careful one
@@ -39,6 +40,7 @@ class Word:
     skipped: bool = False
     may_rerun: bool = False
     mode: str = ""  # that the kill switch asks for
+    why: str = ""  # it does; not told
     checksum: int = 0
 
 
@@ -54,6 +56,22 @@ class Heard:
     differs_here: bool = False
 
 
+@dataclass
+class Meeting:
+    """One that has been entered."""
+
+    word: Word  # of this rank
+    total: Sum
+
+    def numbers_are_on(self, device: torch.device) -> bool:
+        """Whether they are added up there."""
+        return self.total.device == device
+
+    def numbers(self) -> Tensor:
+        """The sums of the numbers where they are added up: without a wait on a device."""
+        return self.total.where_it_is()[len(_HEAD):]
+
+
 class Exchange:
     """Meetings of all ranks."""
 
@@ -64,14 +82,33 @@ class Exchange:
 
     def meet(self, word: Word, numbers: Tensor | None = None) -> tuple[Heard, Tensor]:
         """All ranks enter; the sums of the numbers come back."""
+        return self.hear(self.enter(word, numbers))
+
+    def enter(self, word: Word, numbers: Tensor | None = None) -> Meeting:
+        """All ranks enter, and go on without having heard each other. Numbers on a device are added up there."""
         head = self._head_of(word)
+        if numbers is not None:
+            head = torch.cat([moved(head, numbers.device), numbers])
         try:
-            wait = self.ranks.sum(head if numbers is None else torch.cat([head, numbers]))
-            total = wait()
-            return self._heard(word, total[: len(_HEAD)].tolist()), total[len(_HEAD):]
+            return Meeting(word, self.ranks.sum(head))
         except Exception:
             self.is_broken = True
             raise
+
+    def hear(self, meeting: Meeting) -> tuple[Heard, Tensor]:
+        """What was said, and the sums of the numbers; waits for them."""
+        try:
+            total = meeting.total.on_host()
+            return self._heard(meeting.word, total[: len(_HEAD)].tolist()), total[len(_HEAD):]
+        except Exception:
+            self.is_broken = True
+            raise
+
+    def is_troubled(self, meeting: Meeting) -> bool:
+        """Whether what was said makes the ranks meet again."""
+        head = meeting.total.on_host()[: len(_HEAD)].tolist()
+        differ = int(head[_AT["checksums"]]) != self.ranks.size * int(head[_AT["rank 0's checksum"]])
+        return differ or any(head[_AT[kind]] for kind in _KINDS)
 
     def _head_of(self, word: Word) -> Tensor:
         head = torch.zeros(len(_HEAD), dtype=torch.float64)

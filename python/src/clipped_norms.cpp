@@ -50,6 +50,8 @@ class DeviceNorms {
 
   std::uint64_t sums_address() const { return reinterpret_cast<std::uintptr_t>(norms_.sums()); }
 
+  std::uint64_t total_norm_address() const { return reinterpret_cast<std::uintptr_t>(&norms_.gate()->total_norm); }
+
   std::uint64_t finish(double max_norm, std::uint64_t stream) {
     steps_ = norms_.finish(max_norm, address(stream)).number;
     return steps_;
@@ -111,6 +113,8 @@ void bind_clipped_norms(nb::module_& module) {
       .def_prop_ro("sums_address", &DeviceNorms::sums_address,
                    "Where they are on the device, doubles, one a unit and one of all that belongs to none: to be "
                    "reduced over ranks between `sum` and `finish`.")
+      .def_prop_ro("total_norm_address", &DeviceNorms::total_norm_address,
+                   "Where the norm of all gradients is on the device after `finish`, a double.")
       .def("finish", &DeviceNorms::finish, "max_norm"_a, "stream"_a, nb::call_guard<nb::gil_scoped_release>(),
            "Queues the rest: gradients are scaled in place where their norm is above `max_norm` (infinite: never), and "
            "the numbers are sent. A ticket for them.")

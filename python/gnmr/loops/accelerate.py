@@ -120,7 +120,7 @@ class AcceleratorLoop:
                 return original(parameters, max_norm, norm_type)
             if asked is Asked.THE_MODEL and norm_type == 2 or not self._fresh:
                 result = self.step(max_norm)
-                return result.total_norm if result is not None else None
+                return self.ctl.total_norm if result is not None else None
             # Not ours to clip, but measured before.
             result = self.step()
             with unscaled(self._accelerator):

@@ -139,10 +139,11 @@ class TrainerLoop:
             if self.ctl is None:
                 return original(model)
             if self._clip:
-                return self._step(self.ctl, float(self._trainer.args.max_grad_norm)).total_norm
+                self._step(self.ctl, float(self._trainer.args.max_grad_norm))
+                return self.ctl.total_norm
             result = self._step(self.ctl, None)
             if not result.applied:
-                return result.total_norm
+                return self.ctl.total_norm
             with unscaled(self._trainer.accelerator):
                 return original(model)
 
@@ -152,7 +153,8 @@ class TrainerLoop:
         def get_grad_norm(model: Any, grad_norm: Any = None) -> Any:
             # Without clipping the Trainer asks here only.
             if grad_norm is None and self.ctl is not None:
-                grad_norm = self._step(self.ctl, None).total_norm
+                self._step(self.ctl, None)
+                grad_norm = self.ctl.total_norm
             return original(model, grad_norm=grad_norm)
 
         return get_grad_norm

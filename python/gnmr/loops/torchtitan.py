@@ -57,7 +57,8 @@ class TorchtitanLoop:
             if self._parameters.asked(parameters) is not Asked.THE_MODEL:
                 return original(parameters, max_norm, *rest, **named)
             if self._clip:
-                return torch.tensor(self.ctl.step(max_norm=max_norm).total_norm)
+                self.ctl.step(max_norm=max_norm)
+                return torch.as_tensor(self.ctl.total_norm)
             self.ctl.step()
             return original(parameters, max_norm, *rest, **named)
 

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps with lag 1: nothing waits for the numbers of a step; it is decided while the next one runs.
+
+    step t      norms queued, gradients clipped, the ranks' sum entered; then step t - 1 is heard and decided, and the
+                switches are set for step t + 1
+
+Goals: the host goes on while the device, and the other ranks, are still at it; every rank hears of a fault in the same
+step. Non-goals: holding a step (the update is somebody else's, and does not wait), so there is neither trial nor guard.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from gnmr._core import Error
+from gnmr.control_parts import ControlParts
+from gnmr.control_steps import ControlSteps
+from gnmr.measuring import Pending
+from gnmr.ranks_exchange import Heard, Word
+from gnmr.rerun import Rerun, number_of
+from gnmr.step_result import StepResult
+
+
+class LateSteps(ControlSteps):
+    """The steps of a control, with lag 0 or 1. It belongs to one thread, the one that trains."""
+
+    def __init__(self, parts: ControlParts, *, strict: bool, quiet: bool) -> None:
+        self._pending: Pending | None = None  # of the last step; None: it is decided
+        self._settled: StepResult | None = None  # of a step that was decided before the next one ended
+        self._begun_checksum = 0
+        self._told_no_trial = False
+        self._last_norm: float = math.nan
+        super().__init__(parts, strict=strict, quiet=quiet)
+
+    @property
+    def _is_late(self) -> bool:
+        return self._supervisor.has_gate
+
+    def _plain_step(self, max_norm: float | None, skipped: bool, loss: float | Tensor | None) -> StepResult:
+        if not self._is_late:
+            return super()._plain_step(max_norm, skipped, loss)
+        pending = Pending(self._step + 1, self._word(skipped, may_rerun=False), _limit(max_norm), lambda: None)
+        try:
+            pending.loss = _late_number(loss)
+        except Exception as fault:
+            pending.word.failure = pending.word.failure or fault
+        self._measurement.start(pending)
+        if pending.heard is not None and pending.heard.failure is not None:
+            raise pending.heard.failure
+        self._is_settled = True
+        before, self._pending = self._pending, pending
+        if before is not None:
+            self._settled = self._settle(before)
+        result, self._settled = self._settled, None
+        self._end_step()
+        return result or StepResult(0)
+
+    def _settle(self, pending: Pending) -> StepResult:
+        """Waits for the numbers of a step, and has it decided."""
+        heard = self._measurement.complete(pending)
+        self._heed(replace(heard, differs=heard.differs and not pending.is_answered), pending.word)
+        told = pending.loss()
+        if heard.skipped:
+            norms = memoryview(bytes(8 * len(self._units))).cast("d")
+            ruling = self._supervisor.settle(pending.step, norms, bytes(len(self._units)), loss=told)
+            result = StepResult(pending.step, applied=not pending.word.skipped, loss=told)
+        else:
+            total, coefficient = self._gradients.total(pending.limit)
+            ruling = self._supervisor.settle(pending.step, self._gradients.norms, self._gradients.sampled, loss=told,
+                                             clip_coefficient=None if math.isinf(pending.limit) else coefficient)
+            self._look_for_blind_units()
+            result = StepResult(pending.step, total, coefficient, alarmed=bool(self._supervisor.risks()), loss=told)
+        return self._with_decision(result, ruling.decision)
+
+    def _catch_up(self) -> None:
+        """Decides the last step now, unless a rank has something to say that all must hear together."""
+        pending = self._pending
+        if pending is None or self._fault or self._measurement.is_troubled(pending):
+            return
+        self._pending = None
+        self._settled = self._settle(pending)
+
+    def _catch_up_at_the_end(self) -> None:
+        """So that the journal is complete; whatever goes wrong is too late."""
+        try:
+            self._catch_up()
+        except Exception as fault:
+            self._say(f"the last step was not decided: {fault}")
+
+    def _tried_step(self, rerun: Rerun, max_norm: float | None, loss_before: float | Tensor | None) -> StepResult:
+        if not self._is_late:
+            return super()._tried_step(rerun, max_norm, loss_before)
+        if self._parts.lag_is_free:
+            self._become_prompt()
+            return super()._tried_step(rerun, max_norm, loss_before)
+        if not self._told_no_trial:
+            self._told_no_trial = True
+            self._warn("with lag 1 no step can be held, so ctl.trial does what ctl.step does: attach(lag=0) for trials")
+        return self._plain_step(max_norm, False, loss_before)
+
+    def _become_prompt(self) -> None:
+        """Lag 0 from here on: the loop can run a step again, and waits for that."""
+        self._catch_up()
+        state, rules, mode = self._supervisor.save(), self._switchboard.rules, self._supervisor.mode
+        self._supervisor.close()
+        self._supervisor = self._parts.supervisor = self._parts.make_supervisor(0, self._step + 1)
+        self._supervisor.restore(state)
+        self._supervisor.set_rules(rules)
+        self._supervisor.set_mode(mode, "as before, with lag 0")
+        self._supervisor.begin(self._step + 1)
+        self._switch()
+
+    def _take_over(self, heard: Heard) -> None:
+        super()._take_over(heard)
+        if self._pending is not None:
+            # It was entered before, with what differed then.
+            self._pending.is_answered = True
+
+    def _begin_step(self) -> None:
+        super()._begin_step()
+        if self._exchange is not None:
+            self._begun_checksum = super()._checksum()
+
+    def _checksum(self) -> int:
+        # The last step may be decided on one rank, and not yet on another.
+        return self._begun_checksum if self._is_late else super()._checksum()
+
+    def _tell_others(self, max_norm: float | None) -> None:
+        """As for lag 0; but what a rank says is heard a step later, when all have entered one meeting more."""
+        exchange = self._exchange
+        if not self._is_late or exchange is None or exchange.fault_is_known or exchange.is_broken:
+            super()._tell_others(max_norm)
+            return
+        before, self._pending = self._pending, None
+        try:
+            failed = Pending(self._step, Word(Error(self._fault)), _limit(max_norm), lambda: None)
+            self._measurement.start(failed)
+            self._is_settled = not exchange.fault_is_known
+            self._pending = failed
+            if before is not None:
+                heard = self._measurement.complete(before)
+                if heard.failure is None and heard.differs and not before.is_answered:
+                    self._take_over(heard)
+        except Exception as second:
+            self._say(f"nor could the other ranks be told: {second}")
+
+    def _clip_anyway(self, max_norm: float) -> float:
+        return math.nan if self._is_late and self._is_settled else super()._clip_anyway(max_norm)
+
+
+def _limit(max_norm: float | None) -> float:
+    return math.inf if max_norm is None else max_norm
+
+
+def _late_number(loss: float | Tensor | None) -> Callable[[], float | None]:
+    """A loss as a number, which is awaited later where it is on a device."""
+    if not (isinstance(loss, Tensor) and loss.is_cuda):
+        told = number_of(loss)
+        return lambda: told
+    sent = torch.empty((), dtype=torch.float64, pin_memory=True)
+    sent.copy_(loss.detach().to(torch.float64).reshape(()), non_blocking=True)
+    passed = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    passed.record(torch.cuda.current_stream(loss.device))
+
+    def number() -> float:
+        passed.synchronize()
+        return float(sent)
+
+    return number

@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lag 1: the same decisions a step later, nothing waits, and nothing of a step is lost. On a GPU too, where one is."""
+
+import json
+import math
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_model import QUICK, batch, make_model, run_backward
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils import clip_grad_norm_
+
+import gnmr
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
+
+
+class NoEffect:
+    """A switch that changes no number, so that runs can be compared."""
+
+    def __init__(self, module: nn.Linear) -> None:
+        self.cost = module.weight.numel()
+        self.high = False
+
+    def set_high(self, high: bool) -> None:
+        self.high = high
+
+
+gnmr.register_switch(nn.Linear, lambda name, module: NoEffect(module))
+
+
+class Run:
+    """The small model in a loop, with gradients that are disturbed in some steps."""
+
+    def __init__(self, device: str, lag: int, max_norm: float | None = 1.0, **options: Any) -> None:
+        self.model = make_model().to(device)
+        self.max_norm = max_norm
+        self.ctl = gnmr.attach(self.model, lag=lag, quiet=True, strict=True, **{**QUICK, "max_o": 2.0, **options})
+        self.high: list[tuple[str, ...]] = []  # in each step
+        self.clipped: list[list[Tensor]] = []
+
+    def step(self, step: int) -> gnmr.StepResult:
+        self.model.zero_grad()
+        device = next(self.model.parameters()).device
+        x, y = (one.to(device) for one in batch(step))
+        loss = functional.cross_entropy(self.model(x), y)
+        self.high.append(tuple(self.ctl.high))
+        loss.backward()
+        if step in (8, 9, 15):
+            self.model.layers[step % 4].down.weight.grad.mul_(50.0)
+        if step == 12:
+            self.model.layers[1].up.weight.grad.mul_(1e-3)
+        if step == 18:
+            self.model.layers[2].up.weight.grad[0, 0] = math.nan
+        result = self.ctl.step(max_norm=self.max_norm, skipped=step == 20, loss=loss)
+        self.clipped.append([parameter.grad.cpu().clone() for parameter in self.model.parameters()])
+        return result
+
+
+def seen(result: gnmr.StepResult) -> tuple[Any, ...]:
+    return (result.step, None if math.isnan(result.total_norm) else result.total_norm, result.admitted,
+            result.released, result.recovered, result.applied, result.loss)
+
+
+def journal(folder: Path) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["kind"] in ("step", "admitted", "released")]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("max_norm", [None, 1.0])
+def test_the_same_a_step_later(device: str, max_norm: float | None, tmp_path: Path) -> None:
+    prompt = Run(device, 0, max_norm, out=tmp_path / "0")
+    late = Run(device, 1, max_norm, out=tmp_path / "1")
+    assert (prompt.ctl.lag, late.ctl.lag) == (0, 1)
+    expected = [seen(prompt.step(step)) for step in range(1, 31)]
+    found = [seen(late.step(step)) for step in range(1, 31)]
+    assert sum(bool(one[2]) for one in expected) >= 4
+    assert found[0][0] == 0 and found[1:] == expected[:-1]
+    # What was decided after step t runs in t + 1, and with a lag in t + 2.
+    assert late.high[1:] == prompt.high[:-1] and set(prompt.high) != {()}
+    for mine, other in zip(late.clipped, prompt.clipped, strict=True):
+        for one, two in zip(mine, other, strict=True):
+            assert torch.allclose(one, two, rtol=2e-6, atol=0, equal_nan=True)
+    prompt.ctl.detach()
+    late.ctl.detach()
+    # The last step is in the journal too.
+    assert journal(tmp_path / "1") == journal(tmp_path / "0")
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("max_norm", [1e-3, 1e6])
+def test_clips_as_torch_does(device: str, max_norm: float) -> None:
+    mine, other = make_model().to(device), make_model().to(device)
+    for model in (mine, other):
+        for index, parameter in enumerate(model.parameters()):
+            parameter.grad = torch.full_like(parameter, 0.01 * (index + 1))
+    ctl = gnmr.attach(mine, lag=1, quiet=True, strict=True)
+    ctl.step(max_norm=max_norm)
+    expected = clip_grad_norm_(other.parameters(), max_norm)
+    assert float(ctl.total_norm) == pytest.approx(float(expected), rel=1e-6)
+    for one, two in zip(mine.parameters(), other.parameters(), strict=True):
+        assert torch.allclose(one.grad, two.grad, rtol=2e-6)
+    # Asked for once more it is the same; and it is that of the next step after it.
+    assert float(ctl.total_norm) == pytest.approx(float(expected), rel=1e-6)
+    ctl.step()
+    assert float(ctl.total_norm) == pytest.approx(min(max_norm, float(expected)), rel=1e-5)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("to", [0, 1])
+def test_a_state_goes_on(device: str, to: int) -> None:
+    whole = Run(device, 1)
+    expected = [seen(whole.step(step)) for step in range(1, 31)]
+    for stop in (3, 9, 16):
+        first = Run(device, 1)
+        for step in range(1, stop + 1):
+            first.step(step)
+        state = first.ctl.state_dict()
+        # Taking it changes nothing.
+        assert [seen(first.step(step)) for step in range(stop + 1, stop + 4)] == expected[stop: stop + 3]
+        second = Run(device, to)
+        report = second.ctl.load_state_dict(state)
+        assert report["exact"] and second.ctl.steps == stop
+        found = [seen(second.step(step)) for step in range(stop + 1, 31)]
+        if to == 1:
+            # The first step has nothing to tell: the one before was decided with the state.
+            assert found[0][0] == 0 and found[1:] == expected[stop + 1:]
+            assert second.high[1:] == whole.high[stop + 1:]
+        else:
+            assert found[:-1] == expected[stop + 1:]
+
+
+def test_listeners_hear_of_each_step_once() -> None:
+    heard = []
+
+    class Listener:
+        def step(self, result: gnmr.StepResult, control: Any) -> None:
+            heard.append(result.step)
+
+        def close(self) -> None:
+            heard.append(0)
+
+    run = Run("cpu", 1)
+    run.ctl.listeners.add(Listener())
+    for step in range(1, 6):
+        run.step(step)
+    run.ctl.state_dict()
+    run.step(6)
+    run.ctl.detach()
+    assert heard == [1, 2, 3, 4, 5, 6, 0]
+
+
+def test_what_cannot_be_is_refused() -> None:
+    with pytest.raises(gnmr.Error, match="guard.*lag=0"):
+        gnmr.attach(make_model(), lag=1, guard="skip", quiet=True)
+    with pytest.raises(gnmr.Error, match="lag"):
+        gnmr.attach(make_model(), lag=2, quiet=True)
+
+
+def test_a_trial_with_lag_1_is_a_step_and_says_so() -> None:
+    model = make_model()
+    ctl = gnmr.attach(model, recipe="fp8-tensorwise", lag=1, quiet=True, strict=True, **QUICK)
+    with pytest.warns(UserWarning, match=r"attach\(lag=0\) for trials"):
+        ctl.trial(lambda: run_backward(model, 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run_backward(model, 1)
+        assert ctl.trial(lambda: run_backward(model, 2)).step == 1
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_lag_can_become_0(device: str, tmp_path: Path) -> None:
+    """As the first ctl.trial has it where nobody asked for a lag."""
+    run, prompt = Run(device, 1, out=tmp_path / "1"), Run(device, 0, out=tmp_path / "0")
+    for step in range(1, 8):
+        run.step(step), prompt.step(step)
+    run.ctl._become_prompt()
+    assert run.ctl.lag == 0
+    assert [seen(run.step(step)) for step in range(8, 31)] == [seen(prompt.step(step)) for step in range(8, 31)]
+    run.ctl.detach(), prompt.ctl.detach()
+    assert journal(tmp_path / "1") == journal(tmp_path / "0")
+
+
+def test_a_fault_disarms_and_gradients_are_clipped() -> None:
+    run = Run("cpu", 1, max_norm=0.01)
+    run.ctl._strict = False
+    for step in range(1, 4):
+        run.step(step)
+    run.ctl._look_for_blind_units = lambda: 1 / 0  # in the middle of the decision of step 3
+    for step in range(4, 7):
+        with warnings.catch_warnings(record=True):
+            warnings.simplefilter("always")
+            run.step(step)
+        assert run.ctl.mode == "disarmed" and run.ctl.steps == step
+        total = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(one) for one in run.clipped[-1]]))
+        assert float(total) == pytest.approx(0.01, rel=1e-3)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+class TestOnAGpu:
+    def test_it_is_the_default(self) -> None:
+        model = make_model().cuda()
+        ctl = gnmr.attach(model, quiet=True, strict=True)
+        assert ctl.lag == 1
+        ctl.detach()
+        ctl = gnmr.attach(model, quiet=True, strict=True, guard="skip")
+        assert ctl.lag == 0
+
+    def test_the_first_trial_makes_it_0(self) -> None:
+        model = make_model().cuda()
+        ctl = gnmr.attach(model, quiet=True, strict=True, **QUICK)
+
+        def again() -> Tensor:
+            x, y = (one.cuda() for one in batch(1))
+            loss = functional.cross_entropy(model(x), y)
+            loss.backward()
+            return loss.detach()
+
+        again()
+        assert ctl.trial(again, max_norm=1.0).step == 1 and ctl.lag == 0
+
+    @pytest.mark.parametrize("max_norm", [None, 0.5])
+    def test_the_host_does_not_wait(self, max_norm: float | None) -> None:
+        model = nn.Sequential(*[nn.Linear(64, 64) for _ in range(280)]).to("cuda", torch.bfloat16)
+        ctl = gnmr.attach(model, quiet=True, strict=True, max_o=0.05)
+        for parameter in model.parameters():
+            parameter.grad = torch.full_like(parameter, 1e-3)
+        times = []
+        for step in range(12):
+            torch.cuda.synchronize()
+            torch.cuda._sleep(400_000_000)  # about a fifth of a second
+            done = torch.cuda.Event()
+            done.record()
+            torch.cuda.set_sync_debug_mode("error")
+            try:
+                start = time.perf_counter()
+                ctl.step(max_norm=max_norm, loss=model[0].bias.grad[0].float())
+                norm = ctl.total_norm
+                times.append(1e3 * (time.perf_counter() - start))
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+            if step >= 2:
+                assert not done.query(), "the host waited, or the device was not busy"
+        assert isinstance(norm, Tensor) and norm.is_cuda and float(norm) > 0
+        print(f"ctl.step of 560 tensors with the device busy: {sorted(times)[6]:.3f} ms")
+        assert sorted(times)[6] < 20
+
+    def test_gradients_that_the_kernels_cannot_read_are_awaited(self) -> None:
+        model = make_model().cuda()
+        ctl = gnmr.attach(model, quiet=True, strict=True, lag=1)
+        expected = []
+        for step in range(1, 5):
+            for parameter in model.parameters():
+                parameter.grad = torch.full_like(parameter, 0.1 * step)
+            if step % 2 == 0:
+                model.head.weight.grad = model.head.weight.grad.t().contiguous().t()
+            expected.append(float(torch.linalg.vector_norm(torch.cat(
+                [parameter.grad.flatten() for parameter in model.parameters()]))))
+            result = ctl.step(max_norm=0.5)
+            assert float(ctl.total_norm) == pytest.approx(expected[-1], rel=1e-5)
+            if step > 1:
+                assert result.total_norm == pytest.approx(expected[-2], rel=1e-5)
+            total = torch.linalg.vector_norm(torch.cat([parameter.grad.flatten() for parameter in model.parameters()]))
+            assert float(total) == pytest.approx(0.5, rel=1e-4)
