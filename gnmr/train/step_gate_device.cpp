@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The gate on a CUDA device: norms, signals, alarm and update follow each other on the stream, and nothing waits. What
 // became of them is copied behind an event, and read a step later.
-#include <torch/csrc/autograd/variable.h>
-
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -15,11 +13,6 @@
 
 namespace gnmr::train {
 namespace {
-
-/// Asks for memory that will be looked at soon.
-void fetch_early(const void* place, std::size_t offset = 0) {
-  __builtin_prefetch(static_cast<const std::byte*>(place) + offset);
-}
 
 /// The numbers of a step on their way to the host.
 class DevicePending : public PendingNumbers {
@@ -57,7 +50,6 @@ class DeviceGate : public StepGate {
                 .max_norm = parts.largest_norm > 0 ? parts.largest_norm : std::numeric_limits<double>::infinity()}) {
     std::vector<std::uint32_t> gradient_of_tensor;
     const std::vector<at::Tensor>& all = parts_.units.parameters();
-    for (const at::Tensor& parameter : all) types_.push_back(parameter.scalar_type());
     for (const OptimizedParameter& optimized : parts_.optimizer.parameters()) {
       const auto is_it = [&](const at::Tensor& parameter) { return parameter.is_same(optimized.tensor); };
       const auto found = std::find_if(all.begin(), all.end(), is_it);
@@ -94,36 +86,29 @@ class DeviceGate : public StepGate {
   }
 
  private:
-  /// Where the gradients are in this step. After a backward pass neither their tensors nor their parameters' are in the
-  /// host's cache: followed one after another they would take longer than all the rest of the gate. So all of them are
-  /// fetched at once, one link of the way after the other.
+  /// Where the gradients are in this step. Their tensors are new, and after a backward pass none of them is in the
+  /// host's cache: asked for one after another they would take longer than all the rest of the gate.
   void find_gradients() {
+    constexpr std::uintptr_t kLine = 64;
     const std::vector<at::Tensor>& parameters = parts_.units.parameters();
-    for (const at::Tensor& parameter : parameters) fetch_early(parameter.unsafeGetTensorImpl());
     for (const at::Tensor& parameter : parameters) {
-      const auto* const links = parameter.unsafeGetTensorImpl()->autograd_meta();
-      if (links != nullptr) fetch_early(&static_cast<const torch::autograd::AutogradMeta*>(links)->grad_);
-    }
-    for (const at::Tensor& parameter : parameters) {
-      // Its storage is named at the beginning; shape, type and device stand at the end.
-      const c10::TensorImpl* const gradient = parameter.grad().unsafeGetTensorImpl();
-      fetch_early(gradient);
-      fetch_early(gradient, sizeof(c10::TensorImpl) - 64);
-      fetch_early(gradient, sizeof(c10::TensorImpl) - 1);
+      const auto* const gradient = reinterpret_cast<const std::byte*>(parameter.grad().unsafeGetTensorImpl());
+      for (std::uintptr_t byte = 0; byte < sizeof(c10::TensorImpl); byte += kLine) __builtin_prefetch(gradient + byte);
     }
     for (const at::Tensor& parameter : parameters) {
       const at::Tensor& gradient = parameter.grad();
-      if (gradient.defined()) fetch_early(gradient.storage().unsafeGetStorageImpl(), sizeof(c10::intrusive_ptr_target));
+      if (gradient.defined()) __builtin_prefetch(gradient.storage().unsafeGetStorageImpl());
     }
     gradients_.clear();
-    for (std::size_t index = 0; index < parameters.size(); ++index) add_gradient(parameters[index], types_[index]);
+    for (const at::Tensor& parameter : parameters) add_gradient(parameter);
   }
 
-  void add_gradient(const at::Tensor& parameter, at::ScalarType parameter_type) {
+  void add_gradient(const at::Tensor& parameter) {
     const at::Tensor& gradient = parameter.grad();
     const at::Tensor& shaped = gradient.defined() ? gradient : parameter;
     const std::optional<kernels::ElementType> type = nn::kernel_type(shaped);
-    if (!type || shaped.device() != device_ || shaped.scalar_type() != parameter_type || !shaped.is_contiguous()) {
+    if (!type || shaped.device() != device_ || shaped.scalar_type() != parameter.scalar_type() ||
+        !shaped.is_contiguous()) {
       throw Error("[gate] expected contiguous gradients of their parameters' types on one CUDA device");
     }
     gradients_.push_back({.data = gradient.defined() ? gradient.const_data_ptr() : nullptr,
@@ -136,7 +121,6 @@ class DeviceGate : public StepGate {
   c10::Device device_;
   kernels::SignalSettings settings_;
   kernels::GatedStep gated_;
-  std::vector<at::ScalarType> types_;       // of the parameters: theirs and their gradients'
   std::vector<kernels::Slice> gradients_;   // of all parameters; reused
   std::vector<std::uint8_t> has_gradient_;  // that the lists were made for
   kernels::UnitLists lists_;

@@ -20,7 +20,7 @@ from gnmr._core import Error
 from gnmr.control_state import checked_state, restore_memory, saved_state
 from gnmr.control_late import LateSteps
 from gnmr.rerun import Closure, Rerun
-from gnmr.step_result import StepResult
+from gnmr.step_result import LateResult, StepResult
 from gnmr.units import Coverage, WatchedUnit
 
 
@@ -73,8 +73,8 @@ class Control(LateSteps):
         `max_norm` also clips, as torch.nn.utils.clip_grad_norm_ does, from the same pass. `skipped`: there will be no
         update (a GradScaler found an overflow): the step is no sample, nothing is clipped. `loss` is for the journal.
 
-        With lag 1 nothing waits for the device, and what comes back is the step before: `result.step` says which, 0
-        where there was none. `total_norm` below is always of this one.
+        With lag 1 nothing waits for the device, and what was decided is about the step before; who asks the result for
+        this step's norm waits for it (`total_norm` below does not).
         """
         limit = None if skipped else max_norm
         return self._told(self._guarded(lambda: self._plain_step(limit, skipped, loss), limit))
@@ -100,8 +100,14 @@ class Control(LateSteps):
         return self._last_norm
 
     def _told(self, result: StepResult) -> StepResult:
-        self._last_norm = result.total_norm
-        return self.listeners.tell(result, self) if result.step > 0 else result
+        """Listeners hear of steps whose numbers are there."""
+        settled, self._settled = self._settled, []
+        for one in settled:
+            self.listeners.tell(one, self)
+        if not isinstance(result, LateResult):
+            self._last_norm = result.total_norm
+            self.listeners.tell(result, self)
+        return result
 
     def micro_batch(self, index: int) -> None:
         """Tells stochastic rounding which micro-batch of the step comes, from 0 on."""
@@ -147,7 +153,7 @@ class Control(LateSteps):
         self._switchboard.rules = list(state["rules"])
         self._supervisor.set_rules(self._switchboard.rules)
         self._step = int(state["step"])
-        self._pending = self._settled = None
+        self._pending, self._settled = None, []
         if state.get("is_open") and self._is_late:
             # Its numbers were on their way when the state was taken.
             norms = memoryview(bytes(8 * len(self._units))).cast("d")
@@ -160,8 +166,8 @@ class Control(LateSteps):
     def detach(self) -> None:
         """The model is as it was before `attach`, and the journal is complete."""
         self._catch_up_at_the_end()
-        if self._settled is not None:
-            self.listeners.tell(self._settled, self)
+        for one in self._settled:
+            self.listeners.tell(one, self)
         self._hook.remove()
         self._all_low()
         for own in self._own:

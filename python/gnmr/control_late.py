@@ -21,7 +21,7 @@ from gnmr.control_steps import ControlSteps
 from gnmr.measuring import Pending
 from gnmr.ranks_exchange import Heard, Word
 from gnmr.rerun import Rerun, number_of
-from gnmr.step_result import StepResult
+from gnmr.step_result import LateResult, StepResult
 
 
 class LateSteps(ControlSteps):
@@ -29,7 +29,7 @@ class LateSteps(ControlSteps):
 
     def __init__(self, parts: ControlParts, *, strict: bool, quiet: bool) -> None:
         self._pending: Pending | None = None  # of the last step; None: it is decided
-        self._settled: StepResult | None = None  # of a step that was decided before the next one ended
+        self._settled: list[StepResult] = []  # steps that were decided, and that nobody has been told of
         self._begun_checksum = 0
         self._told_no_trial = False
         self._last_norm: float = math.nan
@@ -53,10 +53,12 @@ class LateSteps(ControlSteps):
         self._is_settled = True
         before, self._pending = self._pending, pending
         if before is not None:
-            self._settled = self._settle(before)
-        result, self._settled = self._settled, None
+            self._settled.append(self._settle(before))
         self._end_step()
-        return result or StepResult(0)
+        decided = self._settled[-1] if self._settled else StepResult(0)
+        return LateResult(replace(decided, step=pending.step, applied=not skipped,
+                                  loss=None if isinstance(loss, Tensor) and loss.is_cuda else pending.loss()),
+                          lambda: self._measurement.numbers(pending))
 
     def _settle(self, pending: Pending) -> StepResult:
         """Waits for the numbers of a step, and has it decided."""
@@ -81,7 +83,7 @@ class LateSteps(ControlSteps):
         if pending is None or self._fault or self._measurement.is_troubled(pending):
             return
         self._pending = None
-        self._settled = self._settle(pending)
+        self._settled.append(self._settle(pending))
 
     def _catch_up_at_the_end(self) -> None:
         """So that the journal is complete; whatever goes wrong is too late."""

@@ -45,7 +45,8 @@ class Gradients:
         self._gradients: list[Tensor | None] = []  # as they lie on this rank
         self._devices: dict[torch.device, DeviceSquares] = {}
         self._by_kernels: dict[int, torch.device] = {}  # those that our kernels have measured, and can scale
-        self._late: DeviceSquares | None = None  # what is measured without a wait
+        self._there: DeviceSquares | None = None  # where all of them are on one device
+        self._is_there = False  # the last ones were
         self._slot_of, self._slots = self._unit_of, units
         self._outputs: dict[int, float | None] = {}
         if copies is None:
@@ -66,8 +67,10 @@ class Gradients:
             return [parameter.grad for parameter in self._parameters]
         return [getattr(parameter, "main_grad", None) for parameter in self._parameters]
 
-    def _find(self) -> list[Tensor | None]:
-        """The gradients as they are measured; `_gradients` are those that are scaled."""
+    def find(self) -> list[Tensor | None]:
+        """The gradients as they are measured; those that `scale` multiplies are as they lie here."""
+        self._is_there = False
+        self._by_kernels = {}
         measured = self._gather()
         self._gradients = measured
         if self._has_spread:
@@ -78,7 +81,7 @@ class Gradients:
 
     def queue(self) -> LocalSums:
         """Has all gradients on this rank read once, without a wait where all of them are on one device."""
-        measured = self._find()
+        measured = self.find()
         present = [gradient for gradient in measured if gradient is not None]
         device = present[0].device if present else None
         is_plain = all(
@@ -88,10 +91,11 @@ class Gradients:
         if not present or not is_plain or device is None:
             self._measure(measured)
             return LocalSums(self._sampled_slots(measured), _tensor_of(self._local.sums))
-        if self._late is None:
-            self._late = DeviceSquares(device, self._slot_of, self._slots)
-        self._late.queue(measured, self._counts)
-        return LocalSums(self._sampled_slots(measured), device=self._late)
+        if self._there is None or self._there.device != device:
+            self._there = DeviceSquares(device, self._slot_of, self._slots)
+        self._there.queue(measured, self._counts)
+        self._is_there = True
+        return LocalSums(self._sampled_slots(measured), device=self._there)
 
     def _sampled_slots(self, gradients: Sequence[Tensor | None]) -> bytes:
         sampled = bytearray(self._slots + 1)
@@ -101,8 +105,11 @@ class Gradients:
         return bytes(sampled[: self._slots])
 
     def measure(self) -> None:
-        """Reads all gradients on this rank once."""
-        self._measure(self._find())
+        """Reads all gradients on this rank once, and waits for what is on devices."""
+        local = self.queue()
+        if local.device is not None:
+            sums: Any = local.on_host()
+            self._local.replace(sums, local.sampled)
 
     def _measure(self, measured: Sequence[Tensor | None]) -> None:
         pointers: list[int] = []
@@ -134,7 +141,6 @@ class Gradients:
                 by_device.setdefault(gradient.device, []).append((index, gradient))
             else:
                 odd.append(index)
-        self._by_kernels = {}
         for device, places in by_device.items():
             squares = self._devices.setdefault(device, DeviceSquares(device))
             found = squares.sums([gradient for _, gradient in places])
@@ -154,6 +160,7 @@ class Gradients:
         """The step is over: gradients are the loop's again, and may be freed."""
         self._gradients = [None] * len(self._parameters)
         self._by_kernels = {}
+        self._is_there = False
 
     @property
     def norms(self) -> memoryview:
@@ -261,6 +268,9 @@ class Gradients:
     @torch.no_grad()
     def scale(self, coefficient: float) -> None:
         """Multiplies all gradients in place."""
+        if self._is_there and self._there is not None:
+            self._there.scale(coefficient)
+            return
         for device in set(self._by_kernels.values()):
             self._devices[device].scale(coefficient)
         present = [gradient for index, gradient in enumerate(self._gradients)

@@ -110,6 +110,8 @@ class Measurement:
             if self.complete(pending).failure is not None:
                 return
         else:
+            if local is None:
+                self.gradients.find()
             self._take_unheard(meeting)
         self.gradients.scale(self.gradients.total(pending.limit)[1])
 
@@ -144,16 +146,21 @@ class Measurement:
     def norm(self, pending: Pending) -> float | Tensor:
         """The norm of all gradients of the step that was started last: a tensor where that saves a wait."""
         local, meeting = pending.local, pending.meeting
-        if meeting is None and local is None:
-            return math.nan
         there = local.device if local is not None else None
         if there is not None and (meeting is None or meeting.numbers_are_on(there.device)):
             return there.total_norm
-        if meeting is not None:
-            self._take_unheard(meeting)
-        elif local is not None:
-            self.gradients.show(local, pending.outputs)
-        return self.gradients.total()[0]
+        return self.numbers(pending)[0]
+
+    def numbers(self, pending: Pending) -> tuple[float, float]:
+        """The norm of all gradients of one of the last two steps, and what clipping multiplied them with; waits for
+        them. NaN where this rank measured nothing."""
+        if pending.local is None:
+            return math.nan, 1.0
+        if pending.meeting is not None:
+            self._take_unheard(pending.meeting)
+        else:
+            self.gradients.show(pending.local, pending.outputs)
+        return self.gradients.total(pending.limit)
 
     def meet(self, failure: Exception | None) -> None:
         """Before a rerun: raises where a rank is not ready for it."""

@@ -2,6 +2,7 @@
 """What a step came to."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 
@@ -20,3 +21,25 @@ class StepResult:
     released: tuple[str, ...] = ()
     recovered: tuple[str, ...] = ()  # in the next step
     loss: float | None = None  # of the rerun, where there was one, else what was passed in
+
+
+class LateResult(StepResult):
+    """What is known of a step with lag 1 when it ends: what was decided is about the step before, and `recovered` is
+    still who runs high in the next one. The numbers are those of this step; who asks for them waits for the device."""
+
+    __slots__ = ("_numbers",)
+    _numbers: Callable[[], tuple[float, float]]
+
+    def __init__(self, known: StepResult, numbers: Callable[[], tuple[float, float]]) -> None:
+        for name in StepResult.__slots__:
+            if name not in ("total_norm", "clip_coefficient"):
+                object.__setattr__(self, name, getattr(known, name))
+        object.__setattr__(self, "_numbers", numbers)
+
+    @property
+    def total_norm(self) -> float:
+        return self._numbers()[0]
+
+    @property
+    def clip_coefficient(self) -> float:
+        return self._numbers()[1]

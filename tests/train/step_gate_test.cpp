@@ -145,8 +145,6 @@ TEST(StepGateDevice, HostIsThroughSoonWhileTheDeviceIsBusy) {
   }
   std::nth_element(microseconds.begin(), microseconds.begin() + 20, microseconds.end());
   RecordProperty("median_microseconds", std::to_string(microseconds[20]));
-  std::cout << "gate: median " << microseconds[20] << " us, least "
-            << *std::min_element(microseconds.begin(), microseconds.end()) << '\n';
   EXPECT_LT(microseconds[20], kMostMicroseconds);
 }
 

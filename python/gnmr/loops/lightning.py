@@ -108,9 +108,10 @@ class CallbackHooks:
         self._loss = None
         self._count = 0
         if self._log:
-            numbers = {"gnmr_high": float(len(self.ctl.high)), "gnmr_alarmed": float(result.alarmed)}
-            if not math.isnan(result.total_norm):
-                numbers["gnmr_total_norm"] = result.total_norm
+            numbers: dict[str, Any] = {"gnmr_high": float(len(self.ctl.high)), "gnmr_alarmed": float(result.alarmed)}
+            norm = self.ctl.total_norm
+            if isinstance(norm, Tensor) or not math.isnan(norm):
+                numbers["gnmr_total_norm"] = norm
             pl_module.log_dict(numbers, on_step=True, on_epoch=False)
 
     # Checkpoints.
