@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from gnmr import _core
-
-_TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+from gnmr.device_stream import TYPES, stream_on
 
 
 class _DeviceDoubles:
@@ -40,23 +39,17 @@ class DeviceSquares:
     @staticmethod
     def can_read(gradient: Tensor) -> bool:
         """Whether the kernels know its type and layout."""
-        return (gradient.is_cuda and gradient.dtype in _TYPES and gradient.layout is torch.strided
+        return (gradient.is_cuda and gradient.dtype in TYPES and gradient.layout is torch.strided
                 and gradient.is_contiguous() and _core.kernels_available())
 
-    @property
-    def _stream(self) -> int:
-        return torch.cuda.current_stream(self.device).cuda_stream
-
-    def queue(self, gradients: Sequence[Tensor | None], counts: Sequence[int]) -> None:
-        """Queues the sums of tensors with so many elements; None: there is none."""
+    def queue_at(self, pointers: Sequence[int], types: Sequence[int], counts: Sequence[int]) -> None:
+        """Queues the sums of tensors at these addresses (0: there is none) with so many elements."""
         if self._norms is None or self._counts != counts:
             self._counts = list(counts)
             slot_of = range(len(counts)) if self._slot_of is None else self._slot_of
             self._norms = _core.ClippedNorms(self._slots or len(counts), counts, list(slot_of))
-        with torch.cuda.device(self.device):
-            self._norms.sum([0 if gradient is None else gradient.data_ptr() for gradient in gradients],
-                            [0 if gradient is None else _TYPES[gradient.dtype] for gradient in gradients],
-                            self._stream)
+        with stream_on(self.device) as stream:
+            self._norms.sum(pointers, types, stream)
 
     @property
     def queued(self) -> Tensor:
@@ -80,8 +73,8 @@ class DeviceSquares:
         """Queues clipping of these gradients by the sums (infinite: none) and the way of the sums to the host; a
         ticket for them."""
         assert self._norms is not None
-        with torch.cuda.device(self.device):
-            return self._norms.finish(max_norm, self._stream)
+        with stream_on(self.device) as stream:
+            return self._norms.finish(max_norm, stream)
 
     def read(self, ticket: int) -> memoryview:
         """Waits for the sums of one of the last two steps; valid until the next `read`."""
@@ -93,12 +86,13 @@ class DeviceSquares:
     def sums(self, gradients: Sequence[Tensor]) -> list[float]:
         """One sum a tensor; waits for the device."""
         counts = [gradient.numel() for gradient in gradients]
-        self.queue(gradients, counts)
+        pointers = [gradient.data_ptr() for gradient in gradients]
+        self.queue_at(pointers, [TYPES[gradient.dtype] for gradient in gradients], counts)
         found: Any = self.read(self.finish(math.inf))
         return list(found)[: len(counts)]  # the last is that of no tensor
 
     def scale(self, factor: float) -> None:
         """Multiplies the gradients that were measured last, in place; nothing waits."""
         if self._norms is not None:
-            with torch.cuda.device(self.device):
-                self._norms.scale(factor, self._stream)
+            with stream_on(self.device) as stream:
+                self._norms.scale(factor, stream)

@@ -17,13 +17,13 @@ from torch import Tensor, nn
 from gnmr import _core
 from gnmr._core import Error
 from gnmr.device_squares import DeviceSquares
+from gnmr.device_stream import TYPES
 from gnmr.local_sums import LocalSums, moved
 from gnmr.ranks_pieces import Copies, is_spread, laid_as, local_of
 
 #: `.grad`, `main_grad`, or a function that gives a parameter's gradient, or None.
 Source = str | Callable[[nn.Parameter], Tensor | None]
 
-_TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 _ALIKE = 1e-3  # relative to a squared norm: more than kernels that sum in any order, less than another batch
 
 
@@ -47,6 +47,7 @@ class Gradients:
         self._by_kernels: dict[int, torch.device] = {}  # those that our kernels have measured, and can scale
         self._there: DeviceSquares | None = None  # where all of them are on one device
         self._is_there = False  # the last ones were
+        self._all_sampled = b""  # one a slot, where no gradient is missing
         self._slot_of, self._slots = self._unit_of, units
         self._outputs: dict[int, float | None] = {}
         if copies is None:
@@ -82,34 +83,57 @@ class Gradients:
     def queue(self) -> LocalSums:
         """Has all gradients on this rank read once, without a wait where all of them are on one device."""
         measured = self.find()
-        present = [gradient for gradient in measured if gradient is not None]
-        device = present[0].device if present else None
-        is_plain = all(
-            mine is gradient and (gradient is None or (
-                gradient.device == device and DeviceSquares.can_read(gradient) and gradient.numel() == count))
-            for gradient, mine, count in zip(measured, self._gradients, self._counts, strict=True))
-        if not present or not is_plain or device is None:
-            self._measure(measured)
-            return LocalSums(self._sampled_slots(measured), _tensor_of(self._local.sums))
-        if self._there is None or self._there.device != device:
-            self._there = DeviceSquares(device, self._slot_of, self._slots)
-        self._there.queue(measured, self._counts)
-        self._is_there = True
-        return LocalSums(self._sampled_slots(measured), device=self._there)
-
-    def _sampled_slots(self, gradients: Sequence[Tensor | None]) -> bytes:
-        sampled = bytearray(self._slots + 1)
-        for gradient, slot in zip(gradients, self._slot_of, strict=True):
-            if gradient is not None:
-                sampled[slot] = 1
-        return bytes(sampled[: self._slots])
+        local = self._queue_there(measured)
+        if local is not None:
+            return local
+        self._measure(measured)
+        return LocalSums(bytes(self._local.sampled), _tensor_of(self._local.sums))
 
     def measure(self) -> None:
         """Reads all gradients on this rank once, and waits for what is on devices."""
-        local = self.queue()
-        if local.device is not None:
-            sums: Any = local.on_host()
-            self._local.replace(sums, local.sampled)
+        measured = self.find()
+        local = self._queue_there(measured)
+        if local is None:
+            self._measure(measured)
+            return
+        sums: Any = local.on_host()
+        self._local.replace(sums, local.sampled)
+
+    def _queue_there(self, measured: Sequence[Tensor | None]) -> LocalSums | None:
+        """Where all gradients are on one CUDA device, as they are scaled, and our kernels can read them."""
+        first = next((gradient for gradient in measured if gradient is not None), None)
+        if first is None or not first.is_cuda or not _core.kernels_available():
+            return None
+        pointers, types, missing = [0] * len(measured), [0] * len(measured), []
+        place, strided = first.get_device(), torch.strided
+        # Every microsecond here is one a tensor.
+        for index, gradient in enumerate(measured):
+            if gradient is None:
+                missing.append(index)
+                continue
+            code = TYPES.get(gradient.dtype)
+            if (code is None or not gradient.is_cuda or gradient.get_device() != place
+                    or gradient.layout is not strided or gradient.numel() != self._counts[index]
+                    or gradient is not self._gradients[index] or not gradient.is_contiguous()):
+                return None
+            pointers[index], types[index] = gradient.data_ptr(), code
+        if self._there is None or self._there.device != first.device:
+            self._there = DeviceSquares(first.device, self._slot_of, self._slots)
+        self._there.queue_at(pointers, types, self._counts)
+        self._is_there = True
+        return LocalSums(self._sampled_slots(missing), device=self._there)
+
+    def _sampled_slots(self, missing: Sequence[int]) -> bytes:
+        """One a slot that has a gradient."""
+        if missing or not self._all_sampled:
+            sampled, without = bytearray(self._slots + 1), set(missing)
+            for index, slot in enumerate(self._slot_of):
+                if index not in without:
+                    sampled[slot] = 1
+            if missing:
+                return bytes(sampled[: self._slots])
+            self._all_sampled = bytes(sampled[: self._slots])
+        return self._all_sampled
 
     def _measure(self, measured: Sequence[Tensor | None]) -> None:
         pointers: list[int] = []
@@ -120,7 +144,7 @@ class Gradients:
                 pointers.append(0)
                 types.append(0)
                 continue
-            code = _TYPES.get(gradient.dtype)
+            code = TYPES.get(gradient.dtype)
             plain = (code is not None and gradient.is_cpu and gradient.layout is torch.strided
                      and gradient.is_contiguous() and gradient.numel() == self._counts[index])
             pointers.append(gradient.data_ptr() if plain else 0)

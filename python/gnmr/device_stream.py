@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the kernels of `gnmr._core` run: on the device of a tensor, behind what torch has queued there.
+
+Goals: addresses and streams as numbers, so that the core knows no torch. Non-goals: choosing a device.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+#: The types of elements as the kernels number them; casts and comparisons know the first two.
+TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+
+
+@contextmanager
+def stream_on(device: torch.device) -> Iterator[int]:
+    """The stream that is torch's current one on a CUDA device, which is the current device meanwhile."""
+    with torch.cuda.device(device):
+        yield torch.cuda.current_stream(device).cuda_stream
+
+
+def workspace(count: int, device: torch.device) -> Tensor:
+    """Memory to work in; torch gives it to nobody else before the stream has passed."""
+    return torch.empty(count, dtype=torch.uint8, device=device)
+
+
+def readable(matrix: Tensor) -> Tensor:
+    """The matrix as casts and comparisons read it: float32 or bfloat16 without gaps."""
+    plain = matrix.detach()
+    return (plain if plain.dtype in (torch.float32, torch.bfloat16) else plain.to(torch.float32)).contiguous()
