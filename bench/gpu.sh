@@ -1,8 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The kernels on a GPU machine: bench/gpu.sh build|check|sanitize|time|layers|step|graphs [more parts]. Each part
+# The kernels on a GPU machine: bench/gpu.sh build|check|sanitize|time|layers|step|graphs|python [more parts]. Each part
 # takes less than eight minutes; everything goes to build-gpu, the tables for docs/benchmarks.md to build-gpu/gpu_table.md.
 # `layers`, `step` and `graphs` are about real FP8 in linear layers and whole models, and need a Python with torch.
+# `python` runs the Python package with other people's libraries: the package of GNMR_PYTHON_DIR, or one built here;
+# libraries that are not installed are found on PYTHONPATH. GNMR_PYTHON_TESTS names test files (default: all below), and
+# GNMR_PYTHON_BENCH=0 leaves the tables out. Everything that is printed goes to python_tests.log and gpu_python.md in
+# the folder OUT, or in build-gpu.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=build-gpu
@@ -45,6 +49,57 @@ step() {
   "$out/engine/bin/gnmr_gpu_step" | tee -a "$out/gpu_table.md"
 }
 
+# On the device: what takes other people's loops, layers and compilers. On the CPU of that machine: with its torch.
+device_tests="loops_scaler loops_hugging_face loops_accelerate loops_lightning loops_torchtitan loops_torchtitan_trainer
+  loops_megatron backends_torchao conformance doctor telemetry compile"
+host_tests="kernels ranks_pipelining backends_torchao doctor loops_import"
+
+# One file: its log, and one line of how it ended.
+python_file() {
+  local device="$1" name="$2" log="$3" code=0
+  [ -e "tests/python/${name}_test.py" ] || return 0
+  GNMR_TEST_DEVICE="$device" timeout -k 5 150 python3 -m pytest -q -p no:cacheprovider -rfEs --tb=short \
+    "tests/python/${name}_test.py" >"$log/$device.$name" 2>&1 || code=$?
+  [ "$code" -ne 124 ] || echo "timed out after 150 s" >>"$log/$device.$name"
+  echo "$code" >"$log/$device.$name.code"
+}
+export -f python_file
+
+python_() {
+  local package="${GNMR_PYTHON_DIR:-}" place="${OUT:-$out}" log failed=0 file name code
+  if [ -z "$package" ]; then
+    engine gnmr_python_package
+    package="$out/engine/python"
+  fi
+  PYTHONPATH="$(realpath "$package"):${PYTHONPATH:-}"
+  export PYTHONPATH GNMR_SOURCE_DIR="$PWD" PYTHONDONTWRITEBYTECODE=1 OMP_WAIT_POLICY=PASSIVE PYTHONUNBUFFERED=1
+  mkdir -p "$place"
+  log="$(mktemp -d)"
+  if [ -n "${GNMR_PYTHON_TESTS:-}" ]; then
+    printf 'cuda %s\n' $GNMR_PYTHON_TESTS
+  else
+    printf 'cuda %s\n' $device_tests
+    printf 'cpu %s\n' $host_tests
+  fi | xargs -P 4 -L 1 bash -c 'python_file "$1" "$2" '"$log" _
+  : >"$place/python_tests.log"
+  for file in "$log"/*.code; do
+    name="$(basename "$file" .code)" code="$(cat "$file")"
+    { echo "==== $name (code $code)"; cat "$log/$name"; } >>"$place/python_tests.log"
+    # Code 5: there was nothing to run, which is what a missing library comes to.
+    printf '%-28s code %-3s %s\n' "$name" "$code" "$(tail -n 1 "$log/$name" | cut -c1-150)"
+    case "$code" in
+      0) ;;
+      5) grep -h '^SKIPPED' "$log/$name" | cut -c1-200 ;;
+      *) failed=1; grep -h '^E  \|^FAILED\|^ERROR' "$log/$name" | cut -c1-200 | awk '!seen[$0]++' | tail -n 24 ;;
+    esac
+  done
+  rm -r "$log"
+  if [ "${GNMR_PYTHON_BENCH:-1}" != 0 ]; then
+    timeout 280 python3 bench/gpu_python.py 2>&1 | tee "$place/gpu_python.md" || failed=1
+  fi
+  return "$failed"
+}
+
 sanitize() {
   local tool
   for tool in memcheck racecheck initcheck; do
@@ -64,11 +119,12 @@ time_() {
   fi
 }
 
-[ $# -gt 0 ] || { sed -n '3,5s/^# //p' "$0"; exit 2; }
+[ $# -gt 0 ] || { sed -n '3,9s/^# //p' "$0"; exit 2; }
 for part in "$@"; do
   case "$part" in
     build | check | sanitize | layers | step | graphs) "$part" ;;
     time) time_ ;;
+    python) python_ ;;
     *) echo "unknown part: $part" >&2; exit 2 ;;
   esac
 done

@@ -19,6 +19,7 @@ class BlindUnits:
         self._units = units
         self._unsampled = set(range(len(units)))
         self._steps = 0
+        self._has_looked = False
 
     @property
     def is_over(self) -> bool:
@@ -26,17 +27,19 @@ class BlindUnits:
         return self._steps >= STEPS_TO_A_SAMPLE or (self._steps > 0 and not self._unsampled)
 
     def look(self, sampled: memoryview) -> Iterator[str]:
-        """After each of the first steps: what is to be told."""
+        """When the norms of one of the first steps are known: what is to be told."""
         self._unsampled = {index for index in self._unsampled if not sampled[index]}
         self._steps += 1
-        if self._steps == 1:
-            yield from self._idle()
         if self._unsampled and self._steps == STEPS_TO_A_SAMPLE:
             names = [self._units[index].name for index in sorted(self._unsampled)]
             yield (f"{len(names)} units had no gradient in the first {STEPS_TO_A_SAMPLE} steps and are not watched: "
                    f"{_listed(names)}")
 
-    def _idle(self) -> Iterator[str]:
+    def look_at_calls(self) -> Iterator[str]:
+        """At the end of each step: what is to be told of the first one."""
+        if self._has_looked:
+            return
+        self._has_looked = True
         counting = [unit for unit in self._units if isinstance(unit.switch, InstalledSwitch)]
         idle = [unit.name for unit in counting if isinstance(unit.switch, InstalledSwitch) and unit.switch.calls == 0]
         if not idle:

@@ -103,8 +103,10 @@ class Bench:
         with torch.random.fork_rng():
             torch.manual_seed(0)
             if recompute:
-                loss = checkpoint(lambda _: self.subject.loss_of(self.model), torch.zeros(1, requires_grad=True),
-                                  use_reentrant=False)
+                # Where its argument is, random numbers are put back.
+                device = next((parameter.device for parameter in self.model.parameters()), None)
+                loss = checkpoint(lambda _: self.subject.loss_of(self.model),
+                                  torch.zeros(1, device=device, requires_grad=True), use_reentrant=False)
             else:
                 loss = self.subject.loss_of(self.model)
             if between is not None:

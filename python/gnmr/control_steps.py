@@ -264,6 +264,8 @@ class ControlSteps:
 
     def _end_step(self) -> None:
         """What low paths remember takes the step in, and the switches are set for the next one."""
+        for text in self._blind.look_at_calls():
+            self._warn(text, always=True)
         for own in self._own:
             own.end_step()
         self._gradients.forget()

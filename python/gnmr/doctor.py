@@ -140,7 +140,10 @@ def _process_group() -> Iterator[None]:
     distributed = torch.distributed
     starts = distributed.is_available() and "RANK" in os.environ and not distributed.is_initialized()
     if starts:
-        distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+        # A model on the CPU is examined there, also where ranks outnumber the devices.
+        if torch.cuda.is_available():
+            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+        distributed.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
     try:
         yield
         if starts:

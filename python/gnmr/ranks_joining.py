@@ -97,8 +97,14 @@ def check_low_paths(model: nn.Module, units: Sequence[WatchedUnit]) -> None:
 
 
 def refuse_flat_parameters(model: nn.Module) -> None:
-    """The first FSDP puts many layers into one flat parameter: a unit's part of it cannot be told."""
+    """The first FSDP puts many layers into one flat parameter: a unit's part of it cannot be told. Megatron's
+    distributed optimizer leaves each rank a stretch of one flat gradient."""
     for name, module in model.named_modules():
+        settings = getattr(module, "ddp_config", None)
+        ranks = getattr(module, "dp_group", None)
+        if getattr(settings, "use_distributed_optimizer", False) and ranks is not None and ranks.size() > 1:
+            raise Error("attach: with Megatron's distributed optimizer each rank has a part of main_grad, whose layers "
+                        "cannot be told: expected use_distributed_optimizer=False")
         if type(module).__name__ == "FullyShardedDataParallel":
             raise Error(f"attach: {name or 'the model'} is wrapped by FullyShardedDataParallel, whose flat parameters "
                         "hide the units: use fully_shard (FSDP2)")

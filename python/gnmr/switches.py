@@ -97,21 +97,21 @@ def backend_name(switch: Switch | None) -> str:
 
 
 _Module = TypeVar("_Module", bound=nn.Module)
-_MAKERS: dict[type[nn.Module], Callable[[str, Any], "Switch | str"]] = {}
+_MAKERS: dict[type[nn.Module], Callable[[str, Any], "Switch | str | None"]] = {}
 
 
-def register_switch(module_type: type[_Module], make: Callable[[str, _Module], "Switch | str"]) -> None:
+def register_switch(module_type: type[_Module], make: Callable[[str, _Module], "Switch | str | None"]) -> None:
     """Makes each module of this type (subclasses included) one unit.
 
-    `make(name, module)` returns its switch, or a text that says why this one cannot be switched; then it is left out
-    and the text is told. The last registration of a type counts.
+    `make(name, module)` returns its switch; None where there is nothing to switch and it is only watched; or a text
+    that says why it can be neither: then it is left out and the text is told. The last registration of a type counts.
     """
     if not (isinstance(module_type, type) and issubclass(module_type, nn.Module)):
         raise Error(f"register_switch: expected a class of torch.nn.Module, got {module_type!r}")
     _MAKERS[module_type] = make
 
 
-def maker_of(module: nn.Module) -> Callable[[str, Any], "Switch | str"] | None:
+def maker_of(module: nn.Module) -> Callable[[str, Any], "Switch | str | None"] | None:
     """The function that was registered for the nearest class of a module; else that of a backend that comes with us."""
     for one in type(module).__mro__:
         if one in _MAKERS:

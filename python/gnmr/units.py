@@ -161,9 +161,9 @@ class _Walk:
             made = make(name, module)
             if isinstance(made, str):
                 reason = made
-            elif not isinstance(made, Switch):
+            elif made is not None and not isinstance(made, Switch):
                 raise Error(f"the switch of {name}: expected `cost` and `set_high`, got {type(made).__name__}")
-            else:
+            elif made is not None:
                 switch, cost = made, made.cost
         # After the backend, which knows its own kinds of tensors and says more of them.
         reason = reason or _unmeasured(module, self._choice.recipe)

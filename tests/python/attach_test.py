@@ -224,3 +224,20 @@ def test_a_whole_block_can_be_a_unit() -> None:
         assert [one.name for one in ctl.coverage.left_out] == ["head"]
     finally:
         switches._MAKERS.pop(Block)
+
+
+def test_a_registered_module_may_only_be_watched() -> None:
+    from gnmr import switches
+
+    gnmr.register_switch(TwoPaths, lambda name, module: TwoPathsSwitch(module) if name == "0" else None)
+    try:
+        model = nn.Sequential(TwoPaths(16), TwoPaths(16))
+        ctl = gnmr.attach(model, quiet=True, strict=True, **QUICK)
+        assert [unit.switch is None for unit in ctl.units] == [False, True]
+        assert "1 have no switch and are only watched" in ctl.coverage.text()
+        model(torch.randn(8, 16)).square().mean().backward()
+        ctl.step()
+        assert ctl._gradients.norms[1] == pytest.approx(float(torch.nn.utils.get_total_norm(
+            [parameter.grad for parameter in model[1].parameters()])), rel=1e-6)
+    finally:
+        switches._MAKERS.pop(TwoPaths)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torchao's Float8Linear, the real one in emulation: found, switched, measured, left as it was."""
+"""torchao's Float8Linear, emulated on a CPU and with real products on a GPU: found, switched, measured, left
+as it was."""
 
 import copy
 import os
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from devices import DEVICE, cpu_only
 from small_model import QUICK, make_model, run_backward
 from subjects import torchao_subject
 from torch import nn
@@ -47,6 +49,25 @@ def test_attach_finds_it(capsys: pytest.CaptureFixture[str]) -> None:
     ctl = gnmr.attach(float8_model(), strict=True)
     assert "switched by torchao Float8Linear\n" in capsys.readouterr().err
     assert ctl.mode == "armed"
+
+
+def test_what_derives_from_it() -> None:
+    """Built otherwise is the same layer; a forward of its own is not."""
+    from torchao.float8.float8_linear import Float8Linear
+
+    class Built(Float8Linear):
+        pass
+
+    class Other(Float8Linear):
+        def forward(self, input: torch.Tensor) -> torch.Tensor:
+            return 2 * super().forward(input)
+
+    model = float8_model()
+    model.layers[0].up.__class__, model.layers[0].down.__class__ = Built, Other
+    ctl = gnmr.attach(model, quiet=True, strict=True, min_coverage=0.5)
+    assert ctl.units[0].name == "layers.0.up" and ctl.units[0].switch is not None
+    assert [one.name for one in ctl.coverage.left_out] == ["layers.0.down", "head"]
+    assert "Other has a forward of its own" in ctl.coverage.left_out[0].reason
 
 
 def test_bfloat16_models() -> None:
@@ -113,18 +134,19 @@ os._exit(0)
 """
 
 
+@cpu_only
 def test_weights_that_are_gathered_in_float8(tmp_path: Path) -> None:
     script = tmp_path / "gathered.py"
     script.write_text(GATHERED)
     done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
-                           str(script)], capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
-                          timeout=200)
+                           str(script)], capture_output=True, text=True, timeout=200,
+                          env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""})
     assert done.returncode == 0 and done.stdout.count("done") == 2, done.stdout + done.stderr
 
 
 def test_copies_and_pickles_are_plain() -> None:
     model = float8_model()
-    x = torch.randn(8, 32)
+    x = torch.randn(16, 32, device=DEVICE)
     low = model(x)
     ctl = gnmr.attach(model, quiet=True, strict=True)
     ctl.set("*", "high")

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from devices import DEVICE
 from subjects import RoundedLinear, RoundedSwitch, our_subject, user_subject
 from torch import nn
 
@@ -109,5 +110,6 @@ def test_more_memory_than_told_fails(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_model_without_units_says_so() -> None:
-    checks = examine(Subject(nn.Sequential(nn.LayerNorm(32)), lambda model: model(torch.ones(2, 32)).sum()))
+    ones = torch.ones(2, 32, device=DEVICE)
+    checks = examine(Subject(nn.Sequential(nn.LayerNorm(32)).to(DEVICE), lambda model: model(ones).sum()))
     assert [(check.name, check.outcome) for check in checks] == [("attaches", "failed")]

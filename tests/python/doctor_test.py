@@ -11,8 +11,12 @@ import pytest
 from gnmr.__main__ import main
 
 MODELS = """
+import os
+
 import torch
 from torch import nn
+
+device = os.environ.get("GNMR_TEST_DEVICE", "cpu")
 
 class Rounded(nn.Linear):
     low = True
@@ -30,8 +34,8 @@ def subject(works=True):
     gnmr.register_switch(Rounded, lambda name, module: Switch(module, works))
     torch.manual_seed(0)
     model = nn.Sequential(Rounded(16, 16, bias=False), nn.GELU(), Rounded(16, 16, bias=False))
-    x = torch.randn(8, 16)
-    return model, lambda model: model(x).square().mean()
+    x = torch.randn(8, 16, device=device)
+    return model.to(device), lambda model: model(x).square().mean()
 
 def broken():
     return subject(False)

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 import torch
+from devices import DEVICE, cuda_only, low_path
 from loops_model import close, same, weights
-from small_model import QUICK, make_model, run_backward
+from small_model import QUICK, batch, make_model, run_backward
 from torch import nn
 from torch.nn import functional
 from torch.nn.utils import clip_grad_norm_
@@ -19,8 +20,7 @@ OVERFLOWS = (7, 8)
 
 
 def backward(model: nn.Module, scaler: torch.amp.GradScaler, step: int, overflows: tuple[int, ...] = OVERFLOWS) -> Any:
-    generator = torch.Generator().manual_seed(1000 + step)
-    x, y = torch.randn(64, 32, generator=generator), torch.randint(0, 8, (64,), generator=generator)
+    x, y = batch(step)
     loss = functional.cross_entropy(model(x), y)
     scaler.scale(loss * math.inf if step in overflows else loss).backward()
     return loss.detach()
@@ -28,7 +28,7 @@ def backward(model: nn.Module, scaler: torch.amp.GradScaler, step: int, overflow
 
 def setting() -> tuple[nn.Module, torch.optim.Optimizer, torch.amp.GradScaler]:
     model = make_model()
-    return model, torch.optim.AdamW(model.parameters(), 1e-2), torch.amp.GradScaler("cpu", init_scale=1024.0)
+    return model, torch.optim.AdamW(model.parameters(), 1e-2), torch.amp.GradScaler(DEVICE.type, init_scale=1024.0)
 
 
 def by_torch(max_norm: float, steps: int) -> tuple[nn.Module, float]:
@@ -77,6 +77,37 @@ def test_overflows_leave_no_trace() -> None:
     assert means((20, 21, 22)) == pytest.approx(means(()), rel=1e-12)
 
 
+@cuda_only
+def test_float16_on_a_gpu() -> None:
+    """Real overflows: the first scales are too large for float16, and no step of theirs is a sample."""
+    def run(with_us: bool) -> tuple[nn.Module, float, list[bool]]:
+        model, optimizer, _ = setting()
+        scaler = torch.amp.GradScaler("cuda", init_scale=2.0**32)
+        ctl = gnmr.attach(model, quiet=True, strict=True, **QUICK) if with_us else None
+        applied = []
+        for step in range(1, 25):
+            optimizer.zero_grad()
+            with torch.autocast("cuda", torch.float16):
+                x, y = batch(step)
+                loss = functional.cross_entropy(model(x), y)
+            scaler.scale(loss).backward()
+            if ctl is None:
+                scaler.step(optimizer)
+                scaler.update()
+                continue
+            result = scaled_step(ctl, scaler, optimizer, loss=loss)
+            applied.append(result.applied)
+            assert result.applied == math.isfinite(result.total_norm)
+        return model, scaler.get_scale(), applied
+
+    expected, scale, _ = run(False)
+    model, scale_with, applied = run(True)
+    skipped = applied.count(False)
+    assert scale == scale_with == 2.0 ** (32 - skipped) and 0 < skipped < 24
+    assert applied == [False] * skipped + [True] * (24 - skipped)
+    assert same(weights(model), weights(expected))
+
+
 def test_skipped_by_hand() -> None:
     """As docs/python.md has it, without the helper."""
     model, optimizer, scaler = setting()
@@ -111,7 +142,7 @@ def test_a_scaler_that_does_not_tell() -> None:
 def test_a_scaler_that_is_off() -> None:
     model, other = make_model(), make_model()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    scaler = torch.amp.GradScaler("cpu", enabled=False)
+    scaler = torch.amp.GradScaler(DEVICE.type, enabled=False)
     ctl = gnmr.attach(model, quiet=True, strict=True, **QUICK)
     run_backward(model, 1)
     assert scaled_step(ctl, scaler, optimizer).applied
@@ -123,7 +154,7 @@ def test_a_scaler_that_is_off() -> None:
 def test_a_held_step_has_no_update() -> None:
     """The guard `skip` keeps an alarmed update back; the scaler goes on all the same."""
     model, optimizer, scaler = setting()
-    ctl = gnmr.attach(model, recipe="fp8-tensorwise", quiet=True, strict=True, guard="skip", **QUICK)
+    ctl = gnmr.attach(model, **low_path(model), quiet=True, strict=True, guard="skip", **QUICK)
     for step in range(1, 12):
         optimizer.zero_grad()
         backward(model, scaler, step, ())

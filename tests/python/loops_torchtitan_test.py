@@ -4,10 +4,12 @@
 The Trainer itself needs Triton and a device; its loop is in `Loop`, line by line as far as it concerns clipping.
 """
 
+import types
 from typing import Any
 
 import pytest
 import torch
+from devices import low_path
 from loops_model import LowPathFault, close, same, weights
 from small_model import QUICK, make_model, run_backward
 
@@ -57,7 +59,7 @@ def test_is_as_without(max_norm: float, clip: bool) -> None:
 
 def test_a_fault_is_found_and_others_are_left_alone() -> None:
     watched, other = Loop(1.0), Loop(1.0)
-    loop = adapter.attach(watched, recipe="fp8-tensorwise", **OPTIONS)
+    loop = adapter.attach(watched, **low_path(watched.model_parts[0]), **OPTIONS)
     watched.train(range(1, 10))
     LowPathFault(loop.ctl, "layers.2.up").on = True
     other.train(range(1, 4))
@@ -69,6 +71,10 @@ def test_a_fault_is_found_and_others_are_left_alone() -> None:
 
 def test_what_is_refused() -> None:
     watched: Any = Loop(1.0)
+    watched.config = types.SimpleNamespace(training=types.SimpleNamespace(disable_cuda_graphs=False))
+    with pytest.raises(gnmr.Error, match="CUDA graphs"):
+        adapter.attach(watched)
+    adapter.attach(watched, watch=True, **OPTIONS).detach()
     watched.model_parts *= 2
     with pytest.raises(gnmr.Error, match="pipeline"):
         adapter.attach(watched)

@@ -2,6 +2,7 @@
 """A small model for tests, and a loop's parts: all of it is a function of its seeds."""
 
 import torch
+from devices import DEVICE
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -32,12 +33,13 @@ class SmallModel(nn.Module):
 
 def make_model(seed: int = 0, **kwargs: float) -> SmallModel:
     torch.manual_seed(seed)
-    return SmallModel(**kwargs)
+    return SmallModel(**kwargs).to(DEVICE)
 
 
 def batch(step: int, width: int = 32, tokens: int = 64) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(1000 + step)
-    return torch.randn(tokens, width, generator=generator), torch.randint(0, 8, (tokens,), generator=generator)
+    inputs = torch.randn(tokens, width, generator=generator)
+    return inputs.to(DEVICE), torch.randint(0, 8, (tokens,), generator=generator).to(DEVICE)
 
 
 def run_backward(model: nn.Module, step: int) -> Tensor:

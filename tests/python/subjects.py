@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from devices import DEVICE, needs_own_low_path, to_float8
 from small_model import batch, make_model
 from torch import Tensor, nn
 from torch.nn import functional
@@ -20,15 +21,13 @@ def loss_of(model: nn.Module) -> Tensor:
 
 
 def our_subject(recipe: str = "fp8-tensorwise", dropout: float = 0.0) -> Subject:
+    needs_own_low_path(recipe)
     return Subject(make_model(blocks=2, dropout=dropout), loss_of, recipe=recipe, plant=planted_fault)
 
 
 def torchao_subject(**config: object) -> Subject:
-    from torchao.float8 import Float8LinearConfig, convert_to_float8_training
-
     model = make_model(blocks=2)
-    convert_to_float8_training(model, config=Float8LinearConfig(emulate=True, **config),
-                               module_filter_fn=lambda module, name: name != "head")
+    to_float8(model, **config)
     return Subject(model, loss_of, reference=float8_layers_as_linear, plant=planted_fault)
 
 
@@ -66,4 +65,4 @@ def without_rounding(model: nn.Module) -> Iterator[None]:
 def user_subject() -> Subject:
     torch.manual_seed(0)
     model = nn.Sequential(RoundedLinear(32, 64), nn.GELU(), RoundedLinear(64, 32), nn.GELU(), nn.Linear(32, 8))
-    return Subject(model, loss_of, reference=without_rounding, options={"deny": ["4"]})
+    return Subject(model.to(DEVICE), loss_of, reference=without_rounding, options={"deny": ["4"]})

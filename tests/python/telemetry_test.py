@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from devices import low_path
 from small_model import QUICK, make_model, run_backward
 from telemetry_volume import KINDS, volume
 from torch import nn
@@ -24,7 +25,7 @@ from gnmr import telemetry
 
 def attached(**kwargs: Any) -> tuple[nn.Module, gnmr.Control]:
     model = make_model()
-    return model, gnmr.attach(model, **{"recipe": "fp8-tensorwise", "quiet": True, "strict": True, **QUICK, **kwargs})
+    return model, gnmr.attach(model, **{**low_path(model), "quiet": True, "strict": True, **QUICK, **kwargs})
 
 
 def train(model: nn.Module, ctl: gnmr.Control, steps: range, fault_at: int = -1) -> list[gnmr.StepResult]:

@@ -4,7 +4,8 @@
     loop = gnmr.loops.torchtitan.attach(trainer, max_o=0.01)    # before trainer.train()
 
 Goals: `dist_utils.clip_grad_norm_`, which the Trainer calls with `training.max_norm`, is GNMR's step and clips from the
-same pass. Non-goals: pipeline stages (refused with the reason); a Trainer's checkpoints: keep `loop.ctl.state_dict()`.
+same pass. Non-goals: pipeline stages, switching within CUDA graphs (refused with the reason); a Trainer's checkpoints:
+keep `loop.ctl.state_dict()`.
 """
 
 from collections.abc import Callable, Iterable
@@ -27,6 +28,10 @@ def attach(trainer: Any, *, clip: bool = True, **options: Any) -> "TorchtitanLoo
     if len(trainer.model_parts) != 1:
         raise Error(f"attach: expected one model part, got {len(trainer.model_parts)}: pipeline stages are not here "
                     "yet")
+    training = getattr(getattr(trainer, "config", None), "training", None)
+    if not getattr(training, "disable_cuda_graphs", True) and not options.get("watch", False):
+        raise Error("attach: the Trainer runs its steps as CUDA graphs, in which no layer can be switched: expected "
+                    "training.disable_cuda_graphs=True, or watch=True")
     return TorchtitanLoop(trainer, clip, options)
 
 
