@@ -44,7 +44,7 @@ def weights(kind: str) -> nn.Module:
 
 
 def timed(work, parameters) -> tuple[float, float]:
-    """Milliseconds until the device is idle, and until the host goes on, on gradients as they come out of a backward."""
+    """Milliseconds until the device is idle, and until the host goes on; gradients are as a backward leaves them."""
     torch._foreach_zero_([parameter.grad for parameter in parameters])
     torch._foreach_add_([parameter.grad for parameter in parameters], 1e-3)
     torch.cuda.synchronize()
@@ -249,8 +249,8 @@ def main() -> None:
         for kind in ("bfloat16", "torchao tensorwise", "torchao rowwise"):
             attempt(kind, lambda kind=kind: calm(kind))
     if "clipping" in wanted:
-        print("\n| gradients | clip_grad_norm_, ms | ctl.step, ms | times as fast | the host's share: clip_grad_norm_ | "
-              "ctl.step |\n|---|---|---|---|---|---|")
+        print("\n| gradients | clip_grad_norm_, ms | ctl.step, ms | ratio | host, clip_grad_norm_ | host, ctl.step |"
+              "\n|---|---|---|---|---|---|")
         for max_norm, what in ((1e9, "nothing to clip"), (1e-3, "clipped")):
             compare(f"280 weights of LLaMA-2 13B, {what}", "13B", max_norm, 9)
             freed()

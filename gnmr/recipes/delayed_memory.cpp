@@ -12,17 +12,6 @@ namespace {
 
 using nlohmann::json;
 
-/// Calls `visit(product, place, rule)` for each cast with a memory.
-template <class Visit>
-void for_delayed(const Recipe& recipe, const Visit& visit) {
-  for (std::size_t product = 0; product < kProductCount; ++product) {
-    for (std::size_t place = 0; place < 2; ++place) {
-      const std::optional<CastRule>& rule = recipe.rules[product][place];
-      if (rule && rule->grouping == Grouping::delayed) visit(product, place, *rule);
-    }
-  }
-}
-
 [[noreturn]] void refuse(const std::string& what) { throw Error("[delayed memory] expected " + what); }
 
 formats::DelayedState read_state(const json& from, const CastRule& rule) {
@@ -63,6 +52,26 @@ void DelayedMemory::end_step() {
     if (amax >= 0) formats::observe_amax(rule.delayed_scaling(), amax, states_[product][place]);
   });
   noted_.fill(kNothing);
+}
+
+std::vector<formats::DelayedState> DelayedMemory::states() const {
+  std::vector<formats::DelayedState> states;
+  for_delayed(recipe_, [&](std::size_t product, std::size_t place, const CastRule&) {
+    states.push_back(states_[product][place]);
+  });
+  return states;
+}
+
+void DelayedMemory::set_states(std::span<const formats::DelayedState> states) {
+  std::size_t wanted = 0;
+  for_delayed(recipe_, [&](std::size_t, std::size_t, const CastRule&) { ++wanted; });
+  if (states.size() != wanted) {
+    refuse(std::to_string(wanted) + " states, got " + std::to_string(states.size()));
+  }
+  std::size_t next = 0;
+  for_delayed(recipe_, [&](std::size_t product, std::size_t place, const CastRule&) {
+    states_[product][place] = states[next++];
+  });
 }
 
 std::string DelayedMemory::save() const {

@@ -6,14 +6,28 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "gnmr/formats/delayed_scaling.h"
 #include "gnmr/recipes/recipe.h"
 
 namespace gnmr::recipes {
+
+/// Calls `visit(product, place, rule)` for each cast with a memory, in the order of `DelayedMemory::states`.
+template <class Visit>
+void for_delayed(const Recipe& recipe, const Visit& visit) {
+  for (std::size_t product = 0; product < kProductCount; ++product) {
+    for (std::size_t place = 0; place < 2; ++place) {
+      const std::optional<CastRule>& rule = recipe.rules[product][place];
+      if (rule && rule->grouping == Grouping::delayed) visit(product, place, *rule);
+    }
+  }
+}
 
 /// The memory of one layer.
 class DelayedMemory {
@@ -35,6 +49,12 @@ class DelayedMemory {
 
   /// What was noted enters the histories.
   void end_step();
+
+  /// One state a cast with a memory, for a backend that remembers elsewhere.
+  std::vector<formats::DelayedState> states() const;
+
+  /// Takes over as many, else an `Error`.
+  void set_states(std::span<const formats::DelayedState> states);
 
   /// All that is remembered, as JSON; what was noted in a step is not part of it.
   std::string save() const;

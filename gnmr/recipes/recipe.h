@@ -80,7 +80,7 @@ struct CastRule {
   bool operator==(const CastRule&) const = default;
 
   /// Whether the cast is the same whichever way the product sums.
-  bool ignores_direction() const {
+  constexpr bool ignores_direction() const {
     return hadamard == 0 && (grouping == Grouping::none || grouping == Grouping::tensor ||
                              grouping == Grouping::delayed || grouping == Grouping::block);
   }

@@ -4,9 +4,13 @@
 #include <ATen/ops/_scaled_mm.h>
 #include <ATen/ops/empty.h>
 
+#include <optional>
+
 #include "gnmr/kernels/casts.h"
 #include "gnmr/kernels/device.h"
+#include "gnmr/kernels/fp8_product.h"
 #include "gnmr/kernels/tile_product.h"
+#include "gnmr/recipes/fp8_rule.h"
 #include "gnmr/torch/device_stream.h"
 
 namespace gnmr::nn {
@@ -16,33 +20,28 @@ using formats::Format;
 using recipes::CastRule;
 using recipes::Grouping;
 
-constexpr std::int64_t kGroup = 128;     // elements that share a scale in tiles and blocks
-constexpr std::int64_t kAlignment = 16;  // of a product's sizes
-constexpr int kHopper = 90;
+constexpr std::int64_t kGroup = kernels::kFp8Group;
 
-std::int64_t groups_of(std::int64_t count) { return (count + kGroup - 1) / kGroup; }
-
-kernels::CastGroups groups_of(Grouping grouping, bool given) {
-  switch (grouping) {
-    case Grouping::row:
-      return kernels::CastGroups::row;
-    case Grouping::tile:
-      return kernels::CastGroups::tile;
-    case Grouping::block:
-      return kernels::CastGroups::block;
-    default:
-      return given ? kernels::CastGroups::given : kernels::CastGroups::tensor;
-  }
+kernels::CastGroups groups_of(Grouping grouping, bool given = false) {
+  return recipes::fp8_groups<kernels::CastGroups>(grouping, given);
 }
 
-bool is_one_scale(Grouping grouping) { return grouping == Grouping::tensor || grouping == Grouping::delayed; }
+/// A side [m, k] as a product sees it.
+kernels::Fp8Facing facing(const Fp8Side& side, Grouping grouping) {
+  return {.format = side.codes.scalar_type() == at::kFloat8_e5m2 ? Format::e5m2 : Format::e4m3,
+          .groups = groups_of(grouping),
+          .rows = static_cast<std::uint64_t>(side.codes.size(0)),
+          .depth = static_cast<std::uint64_t>(side.codes.size(1))};
+}
 
 /// The scales of a side [m, k], as the kernels lay them.
 at::Tensor empty_scales(Grouping grouping, std::int64_t m, std::int64_t k, const at::TensorOptions& options) {
-  if (grouping == Grouping::row) return at::empty({m}, options);
-  if (grouping == Grouping::tile) return at::empty({groups_of(k), m}, options);
-  if (grouping == Grouping::block) return at::empty({groups_of(m), groups_of(k)}, options);
-  return at::empty({1}, options);
+  const auto [first, second] =
+      kernels::fp8_scale_shape(groups_of(grouping), static_cast<std::uint64_t>(m), static_cast<std::uint64_t>(k));
+  if (grouping == Grouping::tile || grouping == Grouping::block) {
+    return at::empty({static_cast<std::int64_t>(first), static_cast<std::int64_t>(second)}, options);
+  }
+  return at::empty({static_cast<std::int64_t>(first)}, options);
 }
 
 kernels::CastTask task_of(const at::Tensor& matrix, const CastRule& rule) {
@@ -57,6 +56,12 @@ void run(const kernels::CastTask& task, const at::Tensor& matrix) {
   const at::Tensor workspace =
       at::empty({static_cast<std::int64_t>(kernels::cast_workspace_bytes(task))}, matrix.options().dtype(at::kByte));
   kernels::cast_to_fp8(task, workspace.mutable_data_ptr(), current_stream(matrix.device()));
+}
+
+std::optional<kernels::ElementType> result_type(at::ScalarType type) {
+  if (type == at::kFloat) return kernels::ElementType::float32;
+  if (type == at::kBFloat16) return kernels::ElementType::bfloat16;
+  return {};
 }
 
 /// Our own product.
@@ -78,17 +83,6 @@ at::Tensor multiply_in_tiles(const Fp8Side& left, const Fp8Side& right, Grouping
   return result;
 }
 
-/// Whether our own product is the one to take: torch's is slower where tiles on both sides make a large result, and
-/// takes no other numbers of blocks than multiples of four (there would have to be gaps between the rows of scales,
-/// which it does not let through).
-bool prefers_own_product(const Fp8Side& left, const Fp8Side& right, Grouping right_grouping, at::ScalarType type) {
-  constexpr std::int64_t kLarge = 40'000'000;  // 13824 x 5120 is, 5120 x 5120 is not (docs/benchmarks.md)
-  const bool known_type = type == at::kFloat || type == at::kBFloat16;
-  if (!known_type || !kernels::tile_product_available()) return false;
-  if (right_grouping == Grouping::tile) return left.codes.size(0) * right.codes.size(0) >= kLarge;
-  return right_grouping == Grouping::block && right.scales.size(1) % 4 != 0;
-}
-
 /// Scales of 128 x 128 as those of 1 x 128: [tiles, n].
 at::Tensor as_tiles(const at::Tensor& block_scales, std::int64_t n) {
   return block_scales.t().repeat_interleave(kGroup, 1).narrow(1, 0, n).contiguous();
@@ -97,13 +91,9 @@ at::Tensor as_tiles(const at::Tensor& block_scales, std::int64_t n) {
 }  // namespace
 
 bool can_cast_to_fp8(const at::Tensor& matrix, const CastRule& rule) {
-  const bool known_grouping = is_one_scale(rule.grouping) || rule.grouping == Grouping::row ||
-                              rule.grouping == Grouping::tile || rule.grouping == Grouping::block;
   return matrix.is_cuda() && matrix.dim() == 2 && matrix.numel() > 0 &&
          (matrix.scalar_type() == at::kFloat || matrix.scalar_type() == at::kBFloat16) &&
-         (rule.format == Format::e4m3 || rule.format == Format::e5m2) &&
-         rule.rounding == formats::Rounding::nearest_even && rule.overflow == formats::Overflow::saturate &&
-         rule.hadamard == 0 && known_grouping && kernels::available();
+         recipes::has_fp8_codes(rule) && kernels::available();
 }
 
 Fp8Matrix cast_to_fp8(const at::Tensor& matrix, const Fp8Cast& cast) {
@@ -140,22 +130,18 @@ void find_amax(const at::Tensor& matrix, float* amax) {
 }
 
 bool can_multiply(const Fp8Side& left, Grouping left_grouping, const Fp8Side& right, Grouping right_grouping) {
-  const bool both_coarse =
-      left.codes.scalar_type() == at::kFloat8_e5m2 && right.codes.scalar_type() == at::kFloat8_e5m2;
-  const bool tiles = left.codes.scalar_type() == at::kFloat8_e4m3fn && right.codes.scalar_type() == at::kFloat8_e4m3fn;
-  const bool fits = left.codes.size(0) % kAlignment == 0 && left.codes.size(1) % kAlignment == 0 &&
-                    right.codes.size(0) % kAlignment == 0;
-  if (!fits || both_coarse || kernels::compute_capability() != kHopper) return false;
-  if (is_one_scale(left_grouping)) return is_one_scale(right_grouping);
-  if (left_grouping == Grouping::row) return right_grouping == Grouping::row;
-  return tiles && left_grouping == Grouping::tile &&
-         (right_grouping == Grouping::tile || right_grouping == Grouping::block);
+  const kernels::Fp8Plan plan = kernels::plan_fp8_product(facing(left, left_grouping), facing(right, right_grouping),
+                                                          std::nullopt, kernels::fp8_ability());
+  return plan.by != kernels::Multiplier::numbers;
 }
 
 at::Tensor multiply(const Fp8Side& left, const Fp8Side& right, Grouping right_grouping, at::ScalarType type,
                     bool fast) {
-  if (prefers_own_product(left, right, right_grouping, type))
-    return multiply_in_tiles(left, right, right_grouping, type);
+  // Blocks are multiplied by tiles, all others by their like.
+  const Grouping left_grouping = right_grouping == Grouping::block ? Grouping::tile : right_grouping;
+  const kernels::Fp8Plan plan = kernels::plan_fp8_product(facing(left, left_grouping), facing(right, right_grouping),
+                                                          result_type(type), kernels::fp8_ability());
+  if (plan.by == kernels::Multiplier::own) return multiply_in_tiles(left, right, right_grouping, type);
   at::Tensor left_scales = left.scales;
   at::Tensor right_scales = right.scales;
   switch (right_grouping) {
@@ -165,17 +151,16 @@ at::Tensor multiply(const Fp8Side& left, const Fp8Side& right, Grouping right_gr
       break;
     case Grouping::tile:
       left_scales = left_scales.t();
-      fast = false;
       break;
     case Grouping::block:
       left_scales = left_scales.t();
-      right_scales = right_scales.size(1) % 4 == 0 ? right_scales.t() : as_tiles(right_scales, right.codes.size(0));
-      fast = false;
+      right_scales = plan.spreads_blocks ? as_tiles(right_scales, right.codes.size(0)) : right_scales.t();
       break;
     default:
       break;
   }
-  return at::_scaled_mm(left.codes, right.codes.t(), left_scales, right_scales, {}, {}, type, fast);
+  return at::_scaled_mm(left.codes, right.codes.t(), left_scales, right_scales, {}, {}, type,
+                        fast && plan.may_sum_fast);
 }
 
 at::Tensor values_of(const Fp8Side& side, Grouping grouping) {

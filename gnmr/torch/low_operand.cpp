@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "gnmr/recipes/fp8_rule.h"
 #include "gnmr/torch/device_numbers.h"
 #include "gnmr/torch/squared_norm.h"
 
@@ -198,10 +199,9 @@ bool can_share_cast(const LinearPaths& paths, const OperandUse& use, const at::T
   const auto& rule = paths.recipe->rule(use.product, use.place);
   if (rule != paths.recipe->rule(use.other_product, use.other_place)) return false;
   if (!rule) return true;
-  if (rule->rounding != formats::Rounding::nearest_even) return false;
   // A hook may do something else to each product's operand; casts that do not depend on the direction are shared all
   // the same, as a backend would.
-  return rule->ignores_direction() || (paths.hook == nullptr && can_cast_to_fp8(matrix, *rule));
+  return recipes::can_share(*rule, paths.hook == nullptr && can_cast_to_fp8(matrix, *rule));
 }
 
 bool counts_casts(const LinearPaths& paths) { return paths.measure_casts && paths.observing; }
@@ -256,9 +256,7 @@ at::Tensor low_product(const LinearPaths& paths, Product product, const LowOpera
     const Fp8Side& left_side = left_sum == SumOver::columns ? left.codes.by_rows : left.codes.by_columns;
     const Fp8Side& right_side = right_sum == SumOver::columns ? right.codes.by_rows : right.codes.by_columns;
     if (can_multiply(left_side, left.codes.grouping, right_side, right.codes.grouping)) {
-      // Gradients are small differences of many numbers: they keep all bits of their sums.
-      const bool fast = product == Product::forward;
-      result = multiply(left_side, right_side, right.codes.grouping, type, fast);
+      result = multiply(left_side, right_side, right.codes.grouping, type, recipes::may_sum_fast(product));
     }
   }
   if (!result.defined()) {

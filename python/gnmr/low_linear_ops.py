@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our low path for compilers: `torch.ops.gnmr.low_linear` and its backward.
+"""Our low path for compilers: `torch.ops.gnmr.low_linear_2` and its backward.
 
 A compiled block holds these operators as they are and passes each the number of its layer as a tensor. What the layer's
 switch says, what its low path remembers and what a trial measures is looked up when the operator runs: one graph serves
 every recovery set, and all blocks of one shape share it.
+
+What the forward keeps for backward has the same shapes on both paths. On the CPU the input takes the place of its
+cast; on a CUDA device, where that is a byte an element, there is a place for each, and the one that is not filled holds
+no memory: it is a tensor of its shape whose storage is empty, which nobody reads. Tensors alone hold what is kept, so
+it lives as long as autograd, or whoever makes activations again, wants it.
 
 Goals: no recompilation, whatever is switched; a backward takes the path of its forward, which the forward writes down.
 Non-goals: fusion with what stands around the layer.
@@ -18,22 +23,26 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor
 
+from gnmr import fp8_matrix
 from gnmr._core import Error
 from gnmr.casts import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, operators, recipe_of
 
 if TYPE_CHECKING:
-    from gnmr.low_linear import LowLinear
+    from gnmr.low_linear import LowLinear, LowOperand
 
 _numbers = count(1)
 _layers: WeakValueDictionary[int, LowLinear] = WeakValueDictionary()
 
+# Compilers keep code on disk by the names of operators: one whose results change gets another name.
 operators.define(  # type: ignore[no-untyped-call]
-    "low_linear(Tensor matrix, Tensor weight, Tensor layer, str recipe, bool trains)"
-    " -> (Tensor result, Tensor kept_input, Tensor kept_weight, Tensor path)"
+    "low_linear_2(Tensor matrix, Tensor weight, Tensor layer, str recipe, bool trains)"
+    " -> (Tensor result, Tensor kept_input, Tensor input_scales, Tensor kept_weight, Tensor weight_scales,"
+    " Tensor plain_input, Tensor path)"
 )
 operators.define(  # type: ignore[no-untyped-call]
-    "low_linear_backward(Tensor gradient, Tensor weight, Tensor kept_input, Tensor kept_weight, Tensor path,"
-    " Tensor layer, bool wants_input, bool wants_weight) -> (Tensor, Tensor)"
+    "low_linear_2_backward(Tensor gradient, Tensor weight, Tensor kept_input, Tensor input_scales, Tensor kept_weight,"
+    " Tensor weight_scales, Tensor plain_input, Tensor path, Tensor layer, bool wants_input, bool wants_weight)"
+    " -> (Tensor, Tensor)"
 )
 
 
@@ -51,61 +60,99 @@ def _layer_of(handle: Tensor) -> LowLinear:
     return low
 
 
-def _keeps(recipe: str) -> tuple[bool, bool]:
+def _keeps(recipe: str, matrix: Tensor) -> tuple[bool, bool]:
     """Whether backward can use the forward's casts of input and weight."""
-    rules = recipe_of(recipe)
-    return rules.shares_cast(FORWARD, 0, WEIGHT_GRADIENT, 1), rules.shares_cast(FORWARD, 1, INPUT_GRADIENT, 1)
+    rules, codes = recipe_of(recipe), fp8_matrix.makes_codes(matrix)
+    return (rules.shares_cast(FORWARD, 0, WEIGHT_GRADIENT, 1, codes),
+            rules.shares_cast(FORWARD, 1, INPUT_GRADIENT, 1, codes))
 
 
-def _kept(cast: Tensor | None, plain: Tensor, keeps: bool) -> Tensor:
-    """A cast with the layout that was promised; where the high path ran, the operand itself in its place."""
+def _nothing(like: Tensor) -> Tensor:
+    return like.new_empty(0, dtype=torch.float32)
+
+
+def _room(recipe: str, place: int, operand: Tensor, keeps: bool) -> tuple[Tensor, Tensor]:
+    """Tensors with the layout of what is kept of an operand: its cast and the cast's scales."""
     if not keeps:
-        return plain.new_empty(0, dtype=torch.float32)
-    # An operator's results are its own: never its operands under another name.
-    return (plain if cast is None else cast).to(torch.float32, copy=cast is None or cast is plain).contiguous()
+        return _nothing(operand), _nothing(operand)
+    if not fp8_matrix.makes_codes(operand):
+        return operand.new_empty(operand.shape, dtype=torch.float32), _nothing(operand)
+    rules = recipe_of(recipe)
+    rows, columns = operand.shape
+    scales = fp8_matrix.scale_shape(rules.fp8_groups(FORWARD, place), columns, rows)
+    return (operand.new_empty((columns, rows), dtype=fp8_matrix.code_type(rules, FORWARD, place)),
+            operand.new_empty(scales, dtype=torch.float32))
 
 
-def _low_linear(matrix: Tensor, weight: Tensor, layer: Tensor, recipe: str,
-                trains: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _without_memory(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """The same shapes with empty storages."""
+    for tensor in tensors:
+        tensor.untyped_storage().resize_(0)
+    return tensors
+
+
+def _kept(low: LowLinear, place: int, operand: Tensor, cast: LowOperand | None,
+          keeps: bool) -> tuple[Tensor, Tensor]:
+    """A cast with the layout that was promised; where there is none, what backward needs in its place."""
+    if keeps and isinstance(cast, fp8_matrix.Fp8Matrix):
+        side = cast.side(True)
+        return side.codes, side.scales
+    if keeps and isinstance(cast, Tensor):
+        # An operator's results are its own: never its operands under another name.
+        return cast.to(torch.float32, copy=cast is operand).contiguous(), _nothing(operand)
+    values, scales = _room(low.recipe, place, operand, keeps)
+    if keeps and place == 0 and not fp8_matrix.makes_codes(operand):
+        values.copy_(operand)  # the high path's backward needs it
+    elif keeps:
+        _without_memory((values, scales))
+    return values, scales
+
+
+def _low_linear(matrix: Tensor, weight: Tensor, layer: Tensor, recipe: str, trains: bool) -> tuple[Tensor, ...]:
     from gnmr.low_linear import forward_product
 
-    keeps_input, keeps_weight = _keeps(recipe)
-    result, runs_low, low_input, low_weight = forward_product(_layer_of(layer), matrix, weight, trains)
-    # The high path never asks for the cast of the weight: one that has its shape is not filled.
-    kept_weight = torch.empty(weight.shape, dtype=torch.float32) if keeps_weight and low_weight is None else \
-        _kept(low_weight, weight, keeps_weight)
-    return result, _kept(low_input, matrix, keeps_input), kept_weight, torch.tensor(runs_low)
+    low = _layer_of(layer)
+    keeps_input, keeps_weight = (keeps and trains for keeps in _keeps(recipe, matrix))
+    result, runs_low, low_input, low_weight = forward_product(low, matrix, weight, trains, (keeps_input, keeps_weight))
+    plain = _nothing(matrix)
+    if keeps_input and fp8_matrix.makes_codes(matrix):
+        plain = _without_memory((torch.empty_like(matrix, memory_format=torch.contiguous_format),))[0] if runs_low \
+            else matrix.clone(memory_format=torch.contiguous_format)
+    return (result, *_kept(low, 0, matrix, low_input, keeps_input), *_kept(low, 1, weight, low_weight, keeps_weight),
+            plain, torch.tensor(runs_low))
 
 
-def _low_linear_shape(matrix: Tensor, weight: Tensor, layer: Tensor, recipe: str,
-                      trains: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    keeps_input, keeps_weight = _keeps(recipe)
-    float32 = torch.float32
+def _low_linear_shape(matrix: Tensor, weight: Tensor, layer: Tensor, recipe: str, trains: bool) -> tuple[Tensor, ...]:
+    keeps_input, keeps_weight = (keeps and trains for keeps in _keeps(recipe, matrix))
+    has_plain = keeps_input and fp8_matrix.makes_codes(matrix)
     return (matrix.new_empty((matrix.shape[0], weight.shape[0])),
-            matrix.new_empty(matrix.shape if keeps_input else (0,), dtype=float32),
-            weight.new_empty(weight.shape if keeps_weight else (0,), dtype=float32),
-            torch.empty((), dtype=torch.bool))
+            *_room(recipe, 0, matrix, keeps_input), *_room(recipe, 1, weight, keeps_weight),
+            matrix.new_empty(matrix.shape) if has_plain else _nothing(matrix), torch.empty((), dtype=torch.bool))
 
 
-def _low_linear_backward(gradient: Tensor, weight: Tensor, kept_input: Tensor, kept_weight: Tensor, path: Tensor,
-                         layer: Tensor, wants_input: bool, wants_weight: bool) -> tuple[Tensor, Tensor]:
+def _low_linear_backward(gradient: Tensor, weight: Tensor, kept_input: Tensor, input_scales: Tensor,
+                         kept_weight: Tensor, weight_scales: Tensor, plain_input: Tensor, path: Tensor, layer: Tensor,
+                         wants_input: bool, wants_weight: bool) -> tuple[Tensor, Tensor]:
     from gnmr.low_linear import Saved, backward_products
 
     low = _layer_of(layer)
-    keeps_input, keeps_weight = _keeps(low.recipe)
-    runs_low = bool(path)
-    saved = Saved(runs_low, weight, kept_weight if runs_low and keeps_weight else None, None, None)
-    if runs_low and keeps_input:
-        saved.low_input = kept_input
+    keeps_input, keeps_weight = _keeps(low.recipe, gradient)
+    codes = fp8_matrix.makes_codes(gradient)
+    saved = Saved(bool(path), weight, None, None, None)
+    if saved.runs_low and keeps_weight:
+        saved.low_weight = low.operand_of(1, kept_weight, weight_scales if codes else None)
+    if saved.runs_low and keeps_input:
+        saved.low_input = low.operand_of(0, kept_input, input_scales if codes else None)
     else:
-        saved.matrix = kept_input.to(gradient.dtype)
+        saved.matrix = plain_input if codes and keeps_input else kept_input.to(gradient.dtype)
     to_input, to_weight = backward_products(low, saved, gradient, wants_input, wants_weight)
     nothing = gradient.new_empty(0)
     return (nothing if to_input is None else to_input.contiguous(),
             nothing.clone() if to_weight is None else to_weight.contiguous())
 
 
-def _low_linear_backward_shape(gradient: Tensor, weight: Tensor, kept_input: Tensor, kept_weight: Tensor, path: Tensor,
+def _low_linear_backward_shape(gradient: Tensor, weight: Tensor, kept_input: Tensor, input_scales: Tensor,
+                               kept_weight: Tensor, weight_scales: Tensor, plain_input: Tensor, path: Tensor,
                                layer: Tensor, wants_input: bool, wants_weight: bool) -> tuple[Tensor, Tensor]:
     return (gradient.new_empty((gradient.shape[0], weight.shape[1]) if wants_input else (0,)),
             gradient.new_empty(weight.shape if wants_weight else (0,)))
@@ -113,24 +160,23 @@ def _low_linear_backward_shape(gradient: Tensor, weight: Tensor, kept_input: Ten
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     matrix, weight, layer, recipe, _ = inputs
-    _, kept_input, kept_weight, path = output
-    ctx.save_for_backward(weight, kept_input if _keeps(recipe)[0] else matrix, kept_weight, path, layer)
-    ctx.mark_non_differentiable(kept_input, kept_weight, path)
+    _, kept_input, *others = output
+    ctx.save_for_backward(weight, kept_input if _keeps(recipe, matrix)[0] else matrix, *others, layer)
+    ctx.mark_non_differentiable(*output[1:])
 
 
 def _backward(ctx: Any, gradient: Tensor, *others: Any) -> tuple[Tensor | None, ...]:
-    weight, kept_input, kept_weight, path, layer = ctx.saved_tensors
     wants_input, wants_weight = ctx.needs_input_grad[:2]
-    to_input, to_weight = torch.ops.gnmr.low_linear_backward(gradient, weight, kept_input, kept_weight, path, layer,
-                                                             wants_input, wants_weight)
+    to_input, to_weight = torch.ops.gnmr.low_linear_2_backward(gradient, *ctx.saved_tensors, wants_input, wants_weight)
     return to_input if wants_input else None, to_weight if wants_weight else None, None, None, None
 
 
-for _name, _run, _shape in (("low_linear", _low_linear, _low_linear_shape),
-                            ("low_linear_backward", _low_linear_backward, _low_linear_backward_shape)):
-    operators.impl(_name, _run, "CPU")  # type: ignore[no-untyped-call]
+for _name, _run, _shape in (("low_linear_2", _low_linear, _low_linear_shape),
+                            ("low_linear_2_backward", _low_linear_backward, _low_linear_backward_shape)):
+    for _device in ("CPU", "CUDA"):
+        operators.impl(_name, _run, _device)  # type: ignore[no-untyped-call]
     torch.library.register_fake(f"gnmr::{_name}", _shape, lib=operators)
-torch.library.register_autograd("gnmr::low_linear", _backward, setup_context=_save, lib=operators)
+torch.library.register_autograd("gnmr::low_linear_2", _backward, setup_context=_save, lib=operators)
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None, layer: Tensor, recipe: str) -> Tensor:
@@ -140,6 +186,6 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None, layer: Tensor, re
         dtype = torch.get_autocast_dtype(device)
         input, weight, bias = input.to(dtype), weight.to(dtype), bias.to(dtype) if bias is not None else None
     matrix = input.reshape(-1, weight.shape[1])
-    result: Tensor = torch.ops.gnmr.low_linear(matrix, weight, layer, recipe, torch.is_grad_enabled())[0]
+    result: Tensor = torch.ops.gnmr.low_linear_2(matrix, weight, layer, recipe, torch.is_grad_enabled())[0]
     result = result.view(*input.shape[:-1], weight.shape[0])
     return result if bias is None else result + bias

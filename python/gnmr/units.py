@@ -14,6 +14,7 @@ from torch import nn
 
 from gnmr import _core
 from gnmr._core import Error, glob_matches
+from gnmr.fp8_matrix import refusal
 from gnmr.low_linear import LowLinear, StepClock
 from gnmr.ranks_pieces import is_spread
 from gnmr.switches import Switch, backend_name, maker_of
@@ -122,12 +123,10 @@ def _trouble(module: nn.Linear, recipe: str | None) -> str:
         return "its forward is replaced on the instance already"
     if type(module).forward is not nn.Linear.forward:
         return f"{type(module).__name__} has a forward of its own: register_switch tells how to switch it"
-    device = module.weight.device
-    if device.type != "cpu":
-        raise Error(
-            f"recipe={recipe!r}: our low path runs on the CPU so far, and the model is on {device}. "
-            "Leave recipe out to watch the model, or register a switch for its layers"
-        )
+    reason = refusal(recipe, module.weight.device)
+    if reason:
+        raise Error(f"recipe={recipe!r}: {reason}. Leave recipe out to watch the model, or register a switch for its "
+                    "layers")
     return ""
 
 

@@ -42,6 +42,12 @@ auto span_of(const std::optional<Array>& array) {
   return array ? span_of(*array) : decltype(span_of(*array)){};
 }
 
+/// Addresses and streams are numbers in Python: the memory is somebody else's, and no torch is needed to name it.
+template <class Item = void>
+Item* address(std::uint64_t number) {
+  return reinterpret_cast<Item*>(static_cast<std::uintptr_t>(number));
+}
+
 template <class Number>
 std::vector<Number> copied(std::span<const Number> values) {
   return {values.begin(), values.end()};
@@ -58,6 +64,10 @@ void bind_formats(nb::module_& module);
 void bind_recipe(nb::module_& module);
 void bind_host_squares(nb::module_& module);
 void bind_clipped_norms(nb::module_& module);
+void bind_casts(nb::module_& module);
+void bind_fp8_product(nb::module_& module);
+void bind_compare(nb::module_& module);
+void bind_delayed_scales(nb::module_& module);
 void bind_program(nb::module_& module);
 
 }  // namespace gnmr::python

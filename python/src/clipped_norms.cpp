@@ -14,8 +14,6 @@ namespace {
 using kernels::ElementType;
 using kernels::Slice;
 
-void* address(std::uint64_t number) { return reinterpret_cast<void*>(static_cast<std::uintptr_t>(number)); }
-
 /// `kernels::ClippedNorms` of tensors that stay the same but for where their gradients are.
 class DeviceNorms {
  public:

@@ -2,8 +2,11 @@
 #include "gnmr/recipes/recipe.h"
 
 #include "bind.h"
+#include "gnmr/kernels/casts.h"
 #include "gnmr/recipes/delayed_memory.h"
+#include "gnmr/recipes/fp8_rule.h"
 #include "gnmr/recipes/host_cast.h"
+#include "recipe_places.h"
 #include "thread_pool.h"
 
 namespace gnmr::python {
@@ -11,28 +14,9 @@ namespace {
 
 using recipes::CastRule;
 using recipes::DelayedMemory;
-using recipes::Operand;
-using recipes::Product;
 using recipes::Recipe;
 
 constexpr std::size_t kPiecesAThread = 2;
-
-Product product_of(std::size_t number) {
-  if (number >= recipes::kProductCount) throw Error("[recipe] expected a product 0, 1 or 2");
-  return static_cast<Product>(number);
-}
-
-Operand operand_of(std::size_t number) {
-  if (number >= recipes::kOperandCount) throw Error("[recipe] expected an operand 0, 1 or 2");
-  return static_cast<Operand>(number);
-}
-
-const CastRule& rule_of(const Recipe& recipe, std::size_t product, std::size_t place) {
-  if (place >= 2) throw Error("[recipe] expected a place 0 or 1");
-  const std::optional<CastRule>& rule = recipe.rule(product_of(product), place);
-  if (!rule) throw Error("[recipe] `" + recipe.name + "` does not cast this operand: ask `casts` first");
-  return *rule;
-}
 
 struct HostMatrix {
   std::uint64_t pointer;
@@ -60,6 +44,13 @@ void bind_rules(nb::class_<Recipe>& recipe) {
           },
           "product"_a, "place"_a, "Whether the operand of a product is cast.")
       .def(
+          "is_delayed",
+          [](const Recipe& self, std::size_t product, std::size_t place) {
+            const auto& rule = self.rule(product_of(product), place);
+            return rule && rule->grouping == recipes::Grouping::delayed;
+          },
+          "product"_a, "place"_a, "Whether the scale of an operand comes from earlier steps.")
+      .def(
           "hadamard",
           [](const Recipe& self, std::size_t product, std::size_t place) {
             return rule_of(self, product, place).hadamard;
@@ -73,13 +64,15 @@ void bind_rules(nb::class_<Recipe>& recipe) {
           "product"_a, "place"_a, "Whether the cast is the same whichever way the product sums.")
       .def(
           "shares_cast",
-          [](const Recipe& self, std::size_t product, std::size_t place, std::size_t other, std::size_t other_place) {
+          [](const Recipe& self, std::size_t product, std::size_t place, std::size_t other, std::size_t other_place,
+             bool has_both_sides) {
             const auto& rule = self.rule(product_of(product), place);
-            return rule && rule == self.rule(product_of(other), other_place) && rule->ignores_direction() &&
-                   rule->rounding == formats::Rounding::nearest_even;
+            return rule && rule == self.rule(product_of(other), other_place) &&
+                   recipes::can_share(*rule, has_both_sides);
           },
-          "product"_a, "place"_a, "other_product"_a, "other_place"_a,
-          "Whether one cast of an operand is what two products need.")
+          "product"_a, "place"_a, "other_product"_a, "other_place"_a, "has_both_sides"_a = false,
+          "Whether one cast of an operand is what two products need; `has_both_sides`: it leaves a matrix for each "
+          "direction, as casts to FP8 codes do.")
       .def(
           "expected_error",
           [](const Recipe& self, std::size_t product) { return recipes::expected_error(self, product_of(product)); },
@@ -89,6 +82,42 @@ void bind_rules(nb::class_<Recipe>& recipe) {
           "seed"_a, "threads"_a,
           "Casts a float32 matrix at an address in host memory; groups lie along the columns. `scale`: that of delayed "
           "scaling, 0: that of the matrix itself.");
+}
+
+std::string_view name_of(kernels::CastGroups groups) {
+  switch (groups) {
+    case kernels::CastGroups::row:
+      return "row";
+    case kernels::CastGroups::tile:
+      return "tile";
+    case kernels::CastGroups::block:
+      return "block";
+    default:
+      return "tensor";
+  }
+}
+
+void bind_codes(nb::class_<Recipe>& recipe) {
+  recipe
+      .def_prop_ro(
+          "has_fp8_codes", [](const Recipe& self) { return recipes::has_fp8_codes(self); },
+          "Whether all its casts leave FP8 codes that the kernels make, so that it can run on a CUDA device.")
+      .def(
+          "fp8_format",
+          [](const Recipe& self, std::size_t product, std::size_t place) {
+            return formats::format_name(rule_of(self, product, place).format);
+          },
+          "product"_a, "place"_a, "The format of an operand's codes, `e4m3` or `e5m2`.")
+      .def(
+          "fp8_groups",
+          [](const Recipe& self, std::size_t product, std::size_t place) {
+            const recipes::Grouping grouping = rule_of(self, product, place).grouping;
+            return name_of(recipes::fp8_groups<kernels::CastGroups>(grouping, false));
+          },
+          "product"_a, "place"_a,
+          "Which codes of an operand share a scale: all (`tensor`), a `row` of what is summed over, 128 of them "
+          "(`tile`) "
+          "or 128 x 128 (`block`).");
 }
 
 void bind_memory(nb::module_& module) {
@@ -124,6 +153,7 @@ void bind_recipe(nb::module_& module) {
              "name_or_path"_a, "A built-in recipe by name, or one from a JSON file.");
   recipe.def_ro("name", &Recipe::name).def_ro("about", &Recipe::about);
   bind_rules(recipe);
+  bind_codes(recipe);
   bind_memory(module);
   module.def("recipe_names", &recipes::recipe_names, "The names of the built-in recipes.");
   module.def(

@@ -18,6 +18,9 @@ def test_without_a_device() -> None:
     assert _core.compute_capability() == 0
     with pytest.raises(gnmr.Error):
         _core.ClippedNorms(3, [], [])
+    with pytest.raises(gnmr.Error):
+        _core.DelayedScales(_core.Recipe("fp8-delayed"))
+    assert _core.plan_fp8_product(_core.Recipe("fp8-rowwise"), 0, 64, 64, 64, 1).by == "numbers"
 
 
 @pytest.mark.skipif(not ON_DEVICE, reason="no CUDA device, or built without kernels")
@@ -68,5 +71,5 @@ def test_a_model_on_the_device_is_watched() -> None:
     model(torch.randn(8, 64, device="cuda")).sum().backward()
     expected = torch.nn.utils.clip_grad_norm_(model.parameters(), 1e9)
     assert ctl.step(max_norm=1.0).total_norm == pytest.approx(float(expected), rel=1e-5)
-    with pytest.raises(gnmr.Error, match="CPU so far"):
-        gnmr.attach(model, recipe="fp8-tensorwise", quiet=True)
+    with pytest.raises(gnmr.Error, match="On a GPU run fp8-deepseek"):
+        gnmr.attach(model, recipe="mxfp8", quiet=True)
