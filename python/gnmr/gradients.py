@@ -104,19 +104,23 @@ class Gradients:
         first = next((gradient for gradient in measured if gradient is not None), None)
         if first is None or not first.is_cuda or not _core.kernels_available():
             return None
+        if self._has_spread and any(one is not two for one, two in zip(measured, self._gradients, strict=True)):
+            return None
         pointers, types, missing = [0] * len(measured), [0] * len(measured), []
-        place, strided = first.get_device(), torch.strided
-        # Every microsecond here is one a tensor.
-        for index, gradient in enumerate(measured):
-            if gradient is None:
-                missing.append(index)
-                continue
-            code = TYPES.get(gradient.dtype)
-            if (code is None or not gradient.is_cuda or gradient.get_device() != place
-                    or gradient.layout is not strided or gradient.numel() != self._counts[index]
-                    or gradient is not self._gradients[index] or not gradient.is_contiguous()):
-                return None
-            pointers[index], types[index] = gradient.data_ptr(), code
+        place = first.get_device()
+        # Every question here is asked once a tensor and step.
+        try:
+            for index, gradient in enumerate(measured):
+                if gradient is None:
+                    missing.append(index)
+                    continue
+                code = TYPES.get(gradient.dtype)
+                if (code is None or gradient.get_device() != place or gradient.numel() != self._counts[index]
+                        or not gradient.is_contiguous()):
+                    return None
+                pointers[index], types[index] = gradient.data_ptr(), code
+        except (RuntimeError, NotImplementedError):
+            return None  # a layout that has no address
         if self._there is None or self._there.device != first.device:
             self._there = DeviceSquares(first.device, self._slot_of, self._slots)
         self._there.queue_at(pointers, types, self._counts)

@@ -232,7 +232,7 @@ def test_float16_on_a_gpu(tmp_path: Path) -> None:
     sampled = sampled_units(tmp_path / "gnmr")
     skipped = sampled.count(0)
     assert loop.ctl is not None and loop.ctl.steps == 24 and 0 < skipped < 24
-    assert sampled == [0] * skipped + [14] * (24 - skipped)
+    assert set(sampled) == {0, 14} and sampled[0] == 0 and sampled[-1] == 14
     assert [trainer.accelerator.scaler.get_scale() for trainer in trainers] == [2.0 ** (32 - skipped)] * 2
     assert same(weights(trainers[0].model), weights(trainers[1].model))
 

@@ -103,8 +103,8 @@ class Float8Switch(ForgottenInCopies):
 
     def trial_bytes(self) -> ExtraBytes:
         size, inputs, outputs = _element_size(self.module), self.module.in_features, self.module.out_features
-        # The low results beside the high ones, their difference, and the operands in float8.
-        return ExtraBytes((2 * size + 1) * inputs * outputs, (2 * size + 1) * (inputs + outputs))
+        # The low results beside the high ones, their difference, and the operands in float8, the weight both ways.
+        return ExtraBytes((2 * size + 2) * inputs * outputs, (2 * size + 1) * (inputs + outputs))
 
     def low_forward(self, input: Tensor) -> Tensor:
         """torchao's own forward, whatever the flag says."""
