@@ -164,8 +164,7 @@ def _with_lag(preset: str, options: dict[str, float | str], lag: int) -> Options
 def _can_be_late(found: FoundUnits, options: Options) -> bool:
     """Whether steps can go by without a wait: our kernels measure all gradients."""
     return (_core.kernels_available() and options.guard == "none" and options.lock_steps > 1
-            and all(parameter.is_cuda for unit in found.units for parameter in unit.parameters)
-            and not any(isinstance(unit.switch, LowLinear) and unit.switch.measures_output for unit in found.units))
+            and all(parameter.is_cuda for unit in found.units for parameter in unit.parameters))
 
 
 def _kill_switch(folder: str, signals: bool, leads: bool) -> KillSwitch:

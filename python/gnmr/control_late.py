@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from gnmr._core import Error
+from gnmr.device_stream import OnItsWay
 from gnmr.control_parts import ControlParts
 from gnmr.control_steps import ControlSteps
 from gnmr.measuring import Pending
@@ -162,13 +163,5 @@ def _late_number(loss: float | Tensor | None) -> Callable[[], float | None]:
     if not (isinstance(loss, Tensor) and loss.is_cuda):
         told = number_of(loss)
         return lambda: told
-    sent = torch.empty((), dtype=torch.float64, pin_memory=True)
-    sent.copy_(loss.detach().to(torch.float64).reshape(()), non_blocking=True)
-    passed = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    passed.record(torch.cuda.current_stream(loss.device))
-
-    def number() -> float:
-        passed.synchronize()
-        return float(sent)
-
-    return number
+    sent = OnItsWay(loss.detach().to(torch.float64).reshape(()))
+    return lambda: float(sent.arrived())

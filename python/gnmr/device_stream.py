@@ -30,3 +30,23 @@ def readable(matrix: Tensor) -> Tensor:
     """The matrix as casts and comparisons read it: float32 or bfloat16 without gaps."""
     plain = matrix.detach()
     return (plain if plain.dtype in (torch.float32, torch.bfloat16) else plain.to(torch.float32)).contiguous()
+
+
+class OnItsWay:
+    """Numbers of a device on their way to the host, or numbers of the host."""
+
+    def __init__(self, numbers: Tensor) -> None:
+        self._numbers = numbers.detach()
+        self._passed: torch.cuda.Event | None = None
+        if numbers.is_cuda:
+            self._numbers = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
+            self._numbers.copy_(numbers.detach(), non_blocking=True)
+            self._passed = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._passed.record(torch.cuda.current_stream(numbers.device))
+
+    def arrived(self) -> Tensor:
+        """Waits for them."""
+        if self._passed is not None:
+            self._passed.synchronize()
+            self._passed = None
+        return self._numbers

@@ -49,7 +49,8 @@ class Gradients:
         self._is_there = False  # the last ones were
         self._all_sampled = b""  # one a slot, where no gradient is missing
         self._slot_of, self._slots = self._unit_of, units
-        self._outputs: dict[int, float | None] = {}
+        # Of units whose norm is not made from parameters' gradients, the squares; None: it has none.
+        self.outputs: Mapping[int, float | Tensor | None] = {}
         if copies is None:
             self._local = self._squares = _core.HostSquares(units, self._counts, self._unit_of)
             return
@@ -200,16 +201,12 @@ class Gradients:
         """One a unit, 0: no gradient; until the next measurement."""
         return self._squares.sampled
 
-    def set_norm(self, unit: int, square: float | None) -> None:
-        """The norm of a unit that is not made from parameters' gradients; None: it has none."""
-        self._outputs[unit] = square
+    def set_outputs(self, squares: Mapping[int, float | None]) -> None:
+        """Norms that are not made from parameters' gradients, squared; None: it has none."""
+        self.outputs = squares
         if self._copies is None:
-            self._squares.set_unit(unit, -1.0 if square is None else square)
-
-    @property
-    def outputs(self) -> dict[int, float | None]:
-        """What `set_norm` was told last of each unit."""
-        return dict(self._outputs)
+            for unit, square in squares.items():
+                self._squares.set_unit(unit, -1.0 if square is None else square)
 
     def show(self, local: LocalSums, outputs: Mapping[int, float | None]) -> None:
         """With one rank: norms, samples and clipping are those of these sums from here on."""
@@ -236,8 +233,8 @@ class Gradients:
         counted += torch.where(torch.isfinite(others), 0.0, others)
         flags = torch.frombuffer(bytearray(local.sampled), dtype=torch.uint8)
         samples = (flags[:units] | flags[units + 1:]).to(torch.float64)
-        for unit, square in self._outputs.items():
-            counted[unit] = square or 0.0
+        for unit, square in self.outputs.items():
+            counted[unit] = 0.0 if square is None else square
             samples[unit] = square is not None
         return torch.cat([counted, moved(samples, sums.device), alike])
 

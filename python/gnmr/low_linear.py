@@ -133,6 +133,11 @@ class LowLinear(ForgottenInCopies):
         """The squared norm of the output's gradient in this step, where that is the unit's norm; waits for a device."""
         return self._output_square.value()
 
+    @property
+    def output_number(self) -> float | Tensor | None:
+        """The same, without a wait: a tensor where it is on a device."""
+        return self._output_square.number()
+
     def recovery_bytes(self) -> ExtraBytes:
         if not makes_codes(self.module.weight):
             # The low path keeps casts in float32, the high one the operands, which are there anyway. In a compiled

@@ -5,18 +5,34 @@ Goals: one collective a step, entered whatever goes wrong on this rank. Non-goal
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from gnmr.device_stream import OnItsWay
 from gnmr.gradients import Gradients
 from gnmr.local_sums import LocalSums
 from gnmr.low_linear import LowLinear
 from gnmr.ranks_exchange import Exchange, Heard, Meeting, Word
 from gnmr.ranks_joining import Joined
 from gnmr.rerun import ErrorSquares
+
+
+class LateOutputs:
+    """Squared norms of units that are not made from parameters' gradients, some of them on their way to the host."""
+
+    def __init__(self, squares: Mapping[int, float | Tensor | None]) -> None:
+        self._here = {unit: square for unit, square in squares.items() if not isinstance(square, Tensor)}
+        there = {unit: square for unit, square in squares.items() if isinstance(square, Tensor)}
+        self._units = list(there)
+        self._sent = OnItsWay(torch.stack(list(there.values()))) if there else None
+
+    def read(self) -> dict[int, float | None]:
+        """Waits for them."""
+        arrived = self._sent.arrived().tolist() if self._sent is not None else []
+        return {**self._here, **dict(zip(self._units, arrived, strict=True))}
 
 
 @dataclass
@@ -28,7 +44,7 @@ class Pending:
     limit: float  # of clipping; infinite: there is none
     loss: Callable[[], float | None]
     local: LocalSums | None = None  # None: nothing was measured
-    outputs: dict[int, float | None] = field(default_factory=dict)
+    outputs: LateOutputs | None = None
     meeting: Meeting | None = None
     heard: Heard | None = None  # what all ranks have said, where somebody has listened
     total: Tensor | None = None  # with several ranks: the sums of all, likewise
@@ -79,8 +95,9 @@ class Measurement:
         if word.failure is None and not word.skipped:
             try:
                 pending.local = self.gradients.queue()
-                self._measure_outputs()
-                pending.outputs = self.gradients.outputs
+                outputs = {index: switch.output_number for index, switch in self._frozen}
+                self.gradients.outputs = outputs
+                pending.outputs = LateOutputs(outputs) if outputs and self.exchange is None else None
             except Exception as caught:
                 pending.word = word = replace(word, failure=caught)
                 pending.local = None
@@ -129,7 +146,7 @@ class Measurement:
         if self.exchange is None:
             assert pending.heard is not None
             if pending.local is not None:
-                self.gradients.show(pending.local, pending.outputs)
+                self.gradients.show(pending.local, pending.outputs.read() if pending.outputs is not None else {})
             return pending.heard
         if pending.heard is None or pending.total is None:
             assert pending.meeting is not None
@@ -159,7 +176,7 @@ class Measurement:
         if pending.meeting is not None:
             self._take_unheard(pending.meeting)
         else:
-            self.gradients.show(pending.local, pending.outputs)
+            self.gradients.show(pending.local, {})
         return self.gradients.total(pending.limit)
 
     def meet(self, failure: Exception | None) -> None:
@@ -182,5 +199,5 @@ class Measurement:
         self._measure_outputs()
 
     def _measure_outputs(self) -> None:
-        for index, switch in self._frozen:
-            self.gradients.set_norm(index, switch.output_square)
+        if self._frozen:
+            self.gradients.set_outputs({index: switch.output_square for index, switch in self._frozen})

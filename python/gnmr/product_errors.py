@@ -53,6 +53,12 @@ class SquareSum:
             _core.add_square(plain.data_ptr(), TYPES[plain.dtype], plain.numel(), self._there.data_ptr(),
                              space.data_ptr(), stream)
 
+    def number(self) -> float | Tensor | None:
+        """Where it is: nothing waits."""
+        if self._there is None:
+            return self._here
+        return self._there[0] if self._here is None else self._there[0] + self._here
+
     def value(self) -> float | None:
         """Waits for a device."""
         if self._there is not None:

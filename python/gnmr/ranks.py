@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from gnmr._core import Error
+from gnmr.device_stream import OnItsWay
 
 if dist.is_available():
     from torch.distributed import ProcessGroup as ProcessGroup
@@ -38,8 +39,7 @@ class Sum:
         self.device = numbers.device
         self._numbers = numbers
         self._work = work
-        self._sent: Tensor | None = None
-        self._passed: torch.cuda.Event | None = None
+        self._sent: OnItsWay | None = None
 
     def where_it_is(self) -> Tensor:
         """Where it is made; on a device the stream waits for it, not the host."""
@@ -50,19 +50,14 @@ class Sum:
 
     def send(self) -> None:
         """Sends it to the host, which does not wait."""
-        there = self.where_it_is()
-        if there.is_cuda and self._sent is None:
-            self._sent = torch.empty(there.shape, dtype=there.dtype, pin_memory=True)
-            self._sent.copy_(there, non_blocking=True)
-            self._passed = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            self._passed.record(torch.cuda.current_stream(there.device))
+        if self._sent is None:
+            self._sent = OnItsWay(self.where_it_is())
 
     def on_host(self) -> Tensor:
         """Waits for it."""
-        if self._sent is None or self._passed is None:
-            return self.where_it_is().cpu()
-        self._passed.synchronize()
-        return self._sent
+        self.send()
+        assert self._sent is not None
+        return self._sent.arrived()
 
 
 class Ranks:

@@ -56,8 +56,11 @@ class Heard(list):
 class Run:
     """The small model in a loop, with gradients that are disturbed in some steps."""
 
-    def __init__(self, device: str, lag: int, max_norm: float | None = 1.0, **options: Any) -> None:
+    def __init__(self, device: str, lag: int, max_norm: float | None = 1.0, frozen: tuple[str, ...] = (),
+                 **options: Any) -> None:
         self.model = make_model().to(device)
+        for name in frozen:
+            self.model.get_submodule(name).requires_grad_(False)
         self.max_norm = max_norm
         self.ctl = gnmr.attach(self.model, lag=lag, quiet=True, strict=True, **{**QUICK, "max_o": 2.0, **options})
         self.heard = Heard()
@@ -79,7 +82,8 @@ class Run:
         if step == 18:
             self.model.layers[2].up.weight.grad[0, 0] = math.nan
         result = self.ctl.step(max_norm=self.max_norm, skipped=step == 20, loss=loss)
-        self.clipped.append([parameter.grad.cpu().clone() for parameter in self.model.parameters()])
+        self.clipped.append([parameter.grad.cpu().clone() for parameter in self.model.parameters()
+                             if parameter.grad is not None])
         return result
 
 
@@ -161,6 +165,20 @@ def test_a_state_goes_on(device: str, to: int) -> None:
         second.ctl.detach()
         assert second.heard == whole.heard[stop:]
         assert to == 0 or second.high == whole.high[stop:]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_frozen_layers_are_judged_by_their_outputs(device: str) -> None:
+    frozen = ("layers.3.up", "layers.2.down")
+    runs = [Run(device, lag, frozen=frozen, recipe="fp8-tensorwise", watch=True) for lag in (0, 1)]
+    for run in runs:
+        for step in range(1, 21):
+            run.step(step)
+        assert all(run.ctl.supervisor.mean_norm(unit) > 0 for unit in range(8))
+        run.ctl.detach()
+    assert runs[0].heard == runs[1].heard
+    norms = [[run.ctl.supervisor.mean_norm(unit) for unit in range(8)] for run in runs]
+    assert norms[0] == norms[1]
 
 
 def test_listeners_hear_of_each_step_once() -> None:
