@@ -2,7 +2,7 @@
 """Compiled transformer blocks: recovery sets do not make them compile again, and they compute what eager ones do."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -89,22 +89,28 @@ def fresh_compiler() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
+def switched_at_random(ctl: gnmr.Control, run: Callable[[], object], sets: int) -> list[str]:
+    """Runs every set once, then so many by chance, which compile nothing more; what was compiled."""
+    with counted_compilations() as seen, torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
+        for names in recovery_sets(ctl.units):
+            set_high(ctl, names)
+            run()
+        warm = len(seen)
+        draw = random.Random(1)
+        for _ in range(sets):
+            set_high(ctl, random_set(ctl.units, draw))
+            run()
+        assert len(seen) == warm
+    return seen
+
+
 @pytest.mark.parametrize("kind", ["fp8-tensorwise", "fp8-delayed", "torchao"])
 def test_two_hundred_recovery_sets_compile_nothing(kind: str) -> None:
     model, recipe = make(kind)
     ctl = gnmr.attach(model, recipe=recipe, quiet=True, strict=True, watch=True, group_max=1)
     for layer in model.layers:
         layer.compile(backend="aot_eager")
-    with counted_compilations() as seen, torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
-        for names in recovery_sets(ctl.units):
-            set_high(ctl, names)
-            step(model, ctl)
-        warm = len(seen)
-        draw = random.Random(1)
-        for _ in range(200):
-            set_high(ctl, random_set(ctl.units, draw))
-            step(model, ctl)
-        assert len(seen) == warm
+    seen = switched_at_random(ctl, lambda: step(model, ctl), 200)
     # Our own operators look at the switch when they run; torchao's layers are compiled for each of eight variants.
     assert len({entry.partition("/")[2] for entry in seen}) == (8 if kind == "torchao" else 1)
 

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The low path in real codes, run on the CPU by the kernels' reference: everything but the kernels themselves."""
 
-import random
 from collections.abc import Iterator
 
 import pytest
 import torch
-from compile_test import make, set_high, step
+from compile_test import make, set_high, step, switched_at_random
 from device_layer import PLACES, RECIPES, uneven
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -15,7 +14,6 @@ import gnmr
 from gnmr import _core, fp8_matrix, low_linear
 from gnmr.amax_memory import AmaxMemory
 from gnmr.casts import SUMS_OVER_ROWS, cast_operand
-from gnmr.conformance_compiled import counted_compilations, random_set, recovery_sets
 from gnmr.fp8_matrix import Fp8Cast, cast_to_fp8, scale_shape
 from gnmr.planted_faults import planted_fault
 
@@ -180,16 +178,7 @@ def test_recovery_sets_compile_nothing() -> None:
     ctl = gnmr.attach(model, recipe=recipe, quiet=True, strict=True, watch=True, group_max=1)
     for layer in model.layers:
         layer.compile(backend="aot_eager", fullgraph=True)
-    with counted_compilations() as seen:
-        for names in recovery_sets(ctl.units):
-            set_high(ctl, names)
-            step(model, ctl)
-        warm = len(seen)
-        draw = random.Random(1)
-        for _ in range(50):
-            set_high(ctl, random_set(ctl.units, draw))
-            step(model, ctl)
-        assert len(seen) == warm
+    switched_at_random(ctl, lambda: step(model, ctl), 50)
 
 
 def test_what_cannot_run_on_a_gpu_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

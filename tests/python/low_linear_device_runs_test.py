@@ -4,19 +4,17 @@
 Needs a GPU and a build with CUDA. `pytest -s` prints what was measured.
 """
 
-import random
 from collections.abc import Iterator
 
 import pytest
 import torch
-from compile_test import make, set_high
+from compile_test import make, set_high, switched_at_random
 from device_layer import RECIPES, attach, needs_device, off, uneven
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 import gnmr
-from gnmr.conformance_compiled import counted_compilations, random_set, recovery_sets
 
 pytestmark = needs_device
 
@@ -192,16 +190,7 @@ def test_random_recovery_sets_compile_nothing(recipe: str) -> None:
     ctl = attach(model, recipe, watch=True, group_max=1)
     for layer in model.layers:
         layer.compile(backend="aot_eager", fullgraph=True)
-    with counted_compilations() as seen, torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
-        for names in recovery_sets(ctl.units):
-            set_high(ctl, names)
-            step(model, ctl)
-        warm = len(seen)
-        draw = random.Random(1)
-        for _ in range(50):
-            set_high(ctl, random_set(ctl.units, draw))
-            step(model, ctl)
-        assert len(seen) == warm
+    seen = switched_at_random(ctl, lambda: step(model, ctl), 50)
     assert len({entry.partition("/")[2] for entry in seen}) == 1
 
 
