@@ -103,15 +103,19 @@ std::uint64_t cast_seed(const CastMoment& moment, Product product, std::size_t p
 void cast_on_host(const HostCast& cast, ConstMatrix input, Matrix output, const ParallelFor& parallel_for) {
   const Scaling scaling = with_matrix_scale(scaling_of(cast.rule), cast, input, parallel_for);
   const std::size_t rows_a_slice = slice_rows(input.cols, scaling);
-  for_slices(input.rows, rows_a_slice, parallel_for, [&](std::size_t, std::size_t first, std::size_t rows) {
+  std::vector<formats::Statistics> parts;
+  if (cast.statistics != nullptr) parts.resize((input.rows + rows_a_slice - 1) / rows_a_slice);
+  for_slices(input.rows, rows_a_slice, parallel_for, [&](std::size_t slice, std::size_t first, std::size_t rows) {
     const formats::Cast rounding{.format = cast.rule.format,
                                  .rounding = cast.rule.rounding,
                                  .overflow = cast.rule.overflow,
                                  .seed = cast.seed,
                                  .first_index = first * input.cols};
     const Matrix target{output.data + first * output.row_stride, rows, output.cols, output.row_stride};
-    formats::fake_quantise(rounding, scaling, rows_of(input, first, rows), target);
+    formats::fake_quantise(rounding, scaling, rows_of(input, first, rows), target,
+                           parts.empty() ? nullptr : &parts[slice]);
   });
+  for (const formats::Statistics& part : parts) *cast.statistics += part;
   if (scaling.group_rows == 0) spread_nan(output, cast.rule.format, rows_a_slice);
 }
 

@@ -31,8 +31,9 @@ std::uint64_t cast_seed(const CastMoment& moment, Product product, std::size_t p
 /// One cast of one operand.
 struct HostCast {
   const CastRule& rule;
-  float delayed_scale = 0;  // with delayed scaling: the scale; 0: that of the matrix itself
-  std::uint64_t seed = 0;   // of stochastic rounding
+  float delayed_scale = 0;                    // with delayed scaling: the scale; 0: that of the matrix itself
+  std::uint64_t seed = 0;                     // of stochastic rounding
+  formats::Statistics* statistics = nullptr;  // what it does to the values is added; null: nothing is measured
 };
 
 /// Writes what the cast leaves of `input`, both with rows of unit stride; `output` may be the input itself. The

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "gnmr/recipes/fp8_rule.h"
+#include "gnmr/recipes/host_cast.h"
 #include "gnmr/torch/device_numbers.h"
 #include "gnmr/torch/squared_norm.h"
 
@@ -17,11 +18,6 @@ namespace gnmr::nn {
 namespace {
 
 constexpr std::size_t index_of(Product product) { return static_cast<std::size_t>(product); }
-
-std::uint64_t mixed(std::uint64_t state, std::uint64_t value) {
-  state = (state ^ value) * 0x9e3779b97f4a7c15u;
-  return state ^ (state >> 29);
-}
 
 StepClock clock_of(const LinearPaths& paths) { return paths.clock != nullptr ? *paths.clock : StepClock{}; }
 
@@ -174,11 +170,7 @@ at::Tensor values_for(const LowOperand& operand, SumOver sum_over) {
 
 std::uint64_t seed_of(const LinearPaths& paths, Product product, std::size_t purpose) {
   const StepClock clock = clock_of(paths);
-  std::uint64_t seed = mixed(0x243f6a8885a308d3u, clock.seed);
-  seed = mixed(seed, static_cast<std::uint64_t>(clock.step));
-  seed = mixed(seed, static_cast<std::uint64_t>(clock.micro_batch));
-  seed = mixed(seed, paths.layer);
-  return mixed(seed, index_of(product) * 4 + purpose);
+  return recipes::cast_seed({clock.seed, clock.step, clock.micro_batch, paths.layer}, product, purpose);
 }
 
 void observe(LinearPaths& paths, Product product, std::size_t place, const at::Tensor& matrix) {

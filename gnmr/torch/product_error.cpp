@@ -7,7 +7,6 @@
 #include <cmath>
 #include <limits>
 
-#include "gnmr/formats/element.h"
 #include "gnmr/torch/squared_norm.h"
 #include "gnmr/torch/thin_product.h"
 
@@ -90,20 +89,6 @@ double probe_bytes(std::int64_t tokens, std::int64_t in_features, std::int64_t o
   const double by_rows = all * (in + out) + in * out;         // both results of tokens have as much to read
   const double by_weights = 2 * in * out + all * (in + out);  // its gradient for its norm and for its projection
   return element_bytes * (2 * by_rows + by_weights);
-}
-
-double expected_error(const recipes::Recipe& recipe, recipes::Product product) {
-  constexpr double kRoundingShare = 0.189;  // root mean square of half a step's rounding, over mantissas in [1, 2)
-  double square = 0;
-  for (std::size_t place = 0; place < 2; ++place) {
-    const auto& rule = recipe.rule(product, place);
-    if (!rule) continue;
-    const formats::Layout layout = formats::layout_of(rule->format);
-    if (layout.is_integer || layout.mantissa_bits < 2) return 0;
-    const double one = kRoundingShare * std::exp2(-layout.mantissa_bits);
-    square += one * one * (rule->rounding == formats::Rounding::stochastic ? 2 : 1);
-  }
-  return std::sqrt(square);
 }
 
 }  // namespace gnmr::nn

@@ -51,8 +51,4 @@ double probe_multiply_adds(std::int64_t tokens, std::int64_t in_features, std::i
 /// Bytes of large matrices that it reads there, where elements have so many bytes: what it costs on a GPU.
 double probe_bytes(std::int64_t tokens, std::int64_t in_features, std::int64_t out_features, double element_bytes);
 
-/// What rounding alone does to a product whose operands fit their formats, as a relative error; 0: not known (integers
-/// and 4-bit formats, where it depends on the data).
-double expected_error(const recipes::Recipe& recipe, recipes::Product product);
-
 }  // namespace gnmr::nn

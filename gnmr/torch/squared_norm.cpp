@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gnmr/torch/squared_norm.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/dot.h>
 
 #include <cstdint>
@@ -9,6 +8,7 @@
 
 #include "gnmr/kernels/host_squares.h"
 #include "gnmr/torch/device_stream.h"
+#include "gnmr/torch/torch_threads.h"
 
 namespace gnmr::nn {
 namespace {
@@ -23,12 +23,6 @@ std::optional<kernels::ElementType> host_type(const at::Tensor& tensor) {
 double sum_with_operators(const at::Tensor& tensor) {
   const at::Tensor flat = tensor.detach().reshape({-1}).to(at::kDouble);
   return at::dot(flat, flat).item<double>();
-}
-
-void share_among_threads(std::size_t count, const WorkPart& part) {
-  at::parallel_for(0, static_cast<std::int64_t>(count), 4, [&](std::int64_t first, std::int64_t last) {
-    part(static_cast<std::size_t>(first), static_cast<std::size_t>(last));
-  });
 }
 
 }  // namespace
@@ -47,7 +41,7 @@ std::vector<double> squared_norms(std::span<const at::Tensor> tensors) {
       others.push_back(index);
     }
   }
-  kernels::sum_squares_on_host(slices, sums, share_among_threads);
+  kernels::sum_squares_on_host(slices, sums, on_torch_threads(4));
   for (const std::size_t index : others) sums[index] = sum_with_operators(tensors[index]);
   return sums;
 }

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "gnmr/core/error.h"
+#include "gnmr/recipes/host_cast.h"
 #include "gnmr/torch/device_numbers.h"
 #include "gnmr/torch/units.h"
 
@@ -154,7 +155,7 @@ std::vector<double> RecoverableUnits::expected_errors() const {
   std::vector<double> expected(kProductCount, 0.0);
   if (recipe_ == nullptr) return expected;
   for (std::size_t product = 0; product < kProductCount; ++product) {
-    expected[product] = expected_error(*recipe_, static_cast<Product>(product));
+    expected[product] = recipes::expected_error(*recipe_, static_cast<Product>(product));
   }
   return expected;
 }

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "gnmr/core/error.h"
+#include "gnmr/recipes/host_cast.h"
 #include "gnmr/torch/operand_cast.h"
 #include "gnmr/torch/units.h"
 #include "torch/cutting_hook.h"
@@ -159,8 +160,8 @@ TEST(ProductError, TheExpectedErrorIsWhatRoundingDoes) {
       EXPECT_LT(errors[index], 3 * expected[index % 3]) << name << " " << index;
     }
   }
-  EXPECT_EQ(expected_error(*builtin("int4-act"), Product::forward), 0) << "depends on the data";
-  EXPECT_EQ(expected_error(*builtin("nvfp4"), Product::forward), 0);
+  EXPECT_EQ(recipes::expected_error(*builtin("int4-act"), Product::forward), 0) << "depends on the data";
+  EXPECT_EQ(recipes::expected_error(*builtin("nvfp4"), Product::forward), 0);
 }
 
 /// The gradients of a model, all in a row.
