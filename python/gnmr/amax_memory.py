@@ -26,7 +26,8 @@ class _OnDevice:
         with stream_on(device) as stream:
             self.scales = _core.DelayedScales(rules)
             self.scales.restore(text, stream)
-        self._amaxes = torch.full((_OPERANDS,), -1.0, device=device)
+        with torch.inference_mode(False):  # it outlives the mode that the first forward may run in
+            self._amaxes = torch.full((_OPERANDS,), -1.0, device=device)
         self._seen = [False] * _OPERANDS
 
     def note(self, operand: int, find: Callable[[int], None]) -> None:

@@ -59,7 +59,7 @@ def attach(
 
     - `max_o` and `options` are the controller's (`python -m gnmr options` lists them), over `preset`.
     - `lag`: 0, a step waits for its norms and decides for the next one; 1, it waits for nothing and decides for the one
-      after that. None: 1 where all gradients are on a CUDA device, until the first `ctl.trial`.
+      after that. None: 1 where all that is trained is on one CUDA device, until the first `ctl.trial`.
     - `recipe`: gives each linear layer a low path of our own (`python -m gnmr recipes`, or a JSON file). None: layers
       are switched by what `register_switch` knows of; where that is nothing they are only watched.
     - `allow`, `deny`: globs of layers that are units, and that are not.
@@ -82,15 +82,16 @@ def attach(
     choice = UnitChoice(recipe, allow, deny, clock)
     options = {"max_o": max_o, **options}
     chosen, found = together(lambda: _find(model, choice, preset, options))
-    is_free = lag is None
-    if lag is None:
-        lag = int(_can_be_late(found, chosen))
-        lag = lag if ranks is None else min(ranks.gather(lag))
-    chosen = _with_lag(preset, options, lag)
+    if ranks is not None:
+        _check_settings(ranks, [str(chosen), lag, recipe, watch, watch_steps, disarm_after])
+    asked = lag
+    if asked is None:
+        can_be_late = int(_can_be_late(model, found, chosen))
+        asked = can_be_late if ranks is None else min(ranks.gather(can_be_late))
+    chosen = _with_lag(preset, options, asked)
     joined, copies = joined_alone(found), None
     if ranks is not None:
         joined, copies = join(ranks, model, found, replicas or {})
-        _check_settings(ranks, [str(chosen), recipe, watch, watch_steps, disarm_after])
     if not joined.found.units:
         raise Error(_nothing_found(joined.found))
     folder = _folder_of(out, ranks)
@@ -122,7 +123,7 @@ def attach(
             model, joined, make_supervisor(chosen.lag, resume_step),
             gradients_of(model, joined.found.units, gradients, copies), kill_switch, clock,
             Exchange(ranks) if ranks is not None else None, gradients, replicas or {}, words, make_supervisor,
-            lag_is_free=is_free)
+            lag_is_free=lag is None)
         return Control(parts, strict=strict, quiet=quiet)
 
     control = together(make)
@@ -161,10 +162,13 @@ def _with_lag(preset: str, options: dict[str, float | str], lag: int) -> Options
     return chosen
 
 
-def _can_be_late(found: FoundUnits, options: Options) -> bool:
-    """Whether steps can go by without a wait: our kernels measure all gradients."""
-    return (_core.kernels_available() and options.guard == "none" and options.lock_steps > 1
-            and all(parameter.is_cuda for unit in found.units for parameter in unit.parameters))
+def _can_be_late(model: nn.Module, found: FoundUnits, options: Options) -> bool:
+    """Whether steps can go by without a wait, and nobody asks for what they could not have then: our kernels measure
+    all gradients, which are on one device."""
+    devices = {parameter.device for parameter in model.parameters() if parameter.requires_grad}
+    devices |= {parameter.device for unit in found.units for parameter in unit.parameters}
+    return (_core.kernels_available() and options.guard == "none" and options.selector != "trial"
+            and options.lock_steps > 1 and len(devices) == 1 and next(iter(devices)).type == "cuda")
 
 
 def _kill_switch(folder: str, signals: bool, leads: bool) -> KillSwitch:

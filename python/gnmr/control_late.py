@@ -32,6 +32,8 @@ class LateSteps(ControlSteps):
         self._pending: Pending | None = None  # of the last step; None: it is decided
         self._settled: list[StepResult] = []  # steps that were decided, and that nobody has been told of
         self._begun_checksum = 0
+        self._settling: Pending | None = None  # what is being decided
+        self._all_want_reruns = False  # all ranks call `trial`, and nobody has asked for lag 1
         self._told_no_trial = False
         self._last_norm: float = math.nan
         super().__init__(parts, strict=strict, quiet=quiet)
@@ -43,28 +45,41 @@ class LateSteps(ControlSteps):
     def _plain_step(self, max_norm: float | None, skipped: bool, loss: float | Tensor | None) -> StepResult:
         if not self._is_late:
             return super()._plain_step(max_norm, skipped, loss)
-        pending = Pending(self._step + 1, self._word(skipped, may_rerun=False), _limit(max_norm), lambda: None)
+        if self._all_want_reruns:
+            self._become_prompt()
+            return super()._plain_step(max_norm, skipped, loss)
+        return self._late_step(max_norm, skipped, loss, may_rerun=False)
+
+    def _late_step(self, max_norm: float | None, skipped: bool, loss: float | Tensor | None, *,
+                   may_rerun: bool) -> StepResult:
+        pending = Pending(self._step + 1, self._word(skipped, may_rerun), _limit(max_norm), lambda: None)
         try:
             pending.loss = _late_number(loss)
         except Exception as fault:
             pending.word.failure = pending.word.failure or fault
-        self._measurement.start(pending)
+        measurement = self._measurement
+        measurement.start(pending)
         if pending.heard is not None and pending.heard.failure is not None:
             raise pending.heard.failure
-        self._is_settled = True
+        # Once the ranks have met nothing more is clipped together, whatever went wrong on this one.
+        self._is_settled = pending.clip_failure is None or self._exchange is not None
         before, self._pending = self._pending, pending
         if before is not None:
             self._settled.append(self._settle(before))
+        if pending.clip_failure is not None and pending.word.failure is None:
+            raise pending.clip_failure
         self._end_step()
-        decided = self._settled[-1] if self._settled else StepResult(0)
+        decided = self._settled[-1] if self._settled else StepResult(0, recovered=self._names(self._high))
         return LateResult(replace(decided, step=pending.step, applied=not skipped,
                                   loss=None if isinstance(loss, Tensor) and loss.is_cuda else pending.loss()),
-                          lambda: self._measurement.numbers(pending))
+                          lambda: measurement.numbers(pending))
 
     def _settle(self, pending: Pending) -> StepResult:
         """Waits for the numbers of a step, and has it decided."""
+        self._settling = pending
         heard = self._measurement.complete(pending)
         self._heed(replace(heard, differs=heard.differs and not pending.is_answered), pending.word)
+        self._all_want_reruns = self._parts.lag_is_free and heard.may_rerun
         told = pending.loss()
         if heard.skipped:
             norms = memoryview(bytes(8 * len(self._units))).cast("d")
@@ -76,6 +91,7 @@ class LateSteps(ControlSteps):
                                              clip_coefficient=None if math.isinf(pending.limit) else coefficient)
             self._look_for_blind_units()
             result = StepResult(pending.step, total, coefficient, alarmed=bool(self._supervisor.risks()), loss=told)
+        self._last_norm = result.total_norm
         return self._with_decision(result, ruling.decision)
 
     def _catch_up(self) -> None:
@@ -96,17 +112,24 @@ class LateSteps(ControlSteps):
     def _tried_step(self, rerun: Rerun, max_norm: float | None, loss_before: float | Tensor | None) -> StepResult:
         if not self._is_late:
             return super()._tried_step(rerun, max_norm, loss_before)
-        if self._parts.lag_is_free:
+        if self._all_want_reruns or (self._parts.lag_is_free and self._exchange is None):
             self._become_prompt()
             return super()._tried_step(rerun, max_norm, loss_before)
+        if self._parts.lag_is_free:
+            # With several ranks all must ask for it: that is heard with this step's numbers.
+            return self._late_step(max_norm, False, loss_before, may_rerun=True)
         if not self._told_no_trial:
             self._told_no_trial = True
             self._warn("with lag 1 no step can be held, so ctl.trial does what ctl.step does: attach(lag=0) for trials")
-        return self._plain_step(max_norm, False, loss_before)
+        return self._late_step(max_norm, False, loss_before, may_rerun=False)
 
     def _become_prompt(self) -> None:
-        """Lag 0 from here on: the loop can run a step again, and waits for that."""
-        self._catch_up()
+        """Lag 0 from here on, on all ranks: the loop can run a step again, and waits for that."""
+        pending, self._pending = self._pending, None
+        self._all_want_reruns = False
+        if pending is not None:
+            self._settled.append(self._settle(pending))
+        self._all_want_reruns = False
         state, rules, mode = self._supervisor.save(), self._switchboard.rules, self._supervisor.mode
         self._supervisor.close()
         self._supervisor = self._parts.supervisor = self._parts.make_supervisor(0, self._step + 1)
@@ -117,10 +140,13 @@ class LateSteps(ControlSteps):
         self._switch()
 
     def _take_over(self, heard: Heard) -> None:
+        before = self._step
         super()._take_over(heard)
-        if self._pending is not None:
-            # It was entered before, with what differed then.
-            self._pending.is_answered = True
+        for pending in (self._settling, self._pending):
+            if pending is not None:
+                # It was entered before, with what differed then; steps have the numbers of rank 0's.
+                pending.is_answered = True
+                pending.step += self._step - before
 
     def _begin_step(self) -> None:
         super()._begin_step()
@@ -140,14 +166,15 @@ class LateSteps(ControlSteps):
         before, self._pending = self._pending, None
         try:
             failed = Pending(self._step, Word(Error(self._fault)), _limit(max_norm), lambda: None)
+            self._is_settled = True
             self._measurement.start(failed)
-            self._is_settled = not exchange.fault_is_known
             self._pending = failed
             if before is not None:
                 heard = self._measurement.complete(before)
                 if heard.failure is None and heard.differs and not before.is_answered:
                     self._take_over(heard)
         except Exception as second:
+            self._is_settled = not exchange.is_broken
             self._say(f"nor could the other ranks be told: {second}")
 
     def _clip_anyway(self, max_norm: float) -> float:

@@ -87,7 +87,14 @@ class ControlSteps:
         else:
             self._step += 1
             self._tell_others(max_norm)
-        return StepResult(self._step) if max_norm is None else StepResult(self._step, self._clip_anyway(max_norm))
+        total = math.nan
+        try:
+            if max_norm is not None:
+                total = self._clip_anyway(max_norm)
+        except Exception as second:
+            self._say(f"nor could gradients be clipped: {second}")
+        self._gradients.forget()
+        return StepResult(self._step, total)
 
     def _clip_anyway(self, max_norm: float) -> float:
         """After a fault: the norm of all gradients, which are clipped."""
@@ -326,7 +333,11 @@ class ControlSteps:
         ranks = self._exchange.ranks
         differing = ranks.who(heard.differs_here)
         mine = (self._supervisor.save(), self._switchboard.rules, self._supervisor.mode, self._step)
-        state, rules, mode, step = ranks.spread(mine, 0)
+        # A rank with a fault of its own takes part, and has nothing to say: all will hear of that next.
+        found = ranks.spread(None if self._fault else mine, 0)
+        if found is None or self._fault:
+            return
+        state, rules, mode, step = found
         # On all of them, so that states stay the same to the last byte.
         self._supervisor.restore(state)
         self._switchboard.rules, self._step = rules, step

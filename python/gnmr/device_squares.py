@@ -44,11 +44,11 @@ class DeviceSquares:
 
     def queue_at(self, pointers: Sequence[int], types: Sequence[int], counts: Sequence[int]) -> None:
         """Queues the sums of tensors at these addresses (0: there is none) with so many elements."""
-        if self._norms is None or self._counts != counts:
-            self._counts = list(counts)
-            slot_of = range(len(counts)) if self._slot_of is None else self._slot_of
-            self._norms = _core.ClippedNorms(self._slots or len(counts), counts, list(slot_of))
         with stream_on(self.device) as stream:
+            if self._norms is None or self._counts != counts:
+                self._counts = list(counts)
+                slot_of = range(len(counts)) if self._slot_of is None else self._slot_of
+                self._norms = _core.ClippedNorms(self._slots or len(counts), counts, list(slot_of))
             self._norms.sum(pointers, types, stream)
 
     @property

@@ -8,6 +8,7 @@ multiplies them. Nothing waits for the device. Non-goals: other formats and roun
 """
 
 from dataclasses import dataclass
+from contextlib import nullcontext
 from functools import lru_cache
 
 import torch
@@ -151,16 +152,19 @@ def values_of(side: Fp8Side, groups: str) -> Tensor:
 
 
 @lru_cache(maxsize=4096)
-def _plan_of(recipe: str, product: int, rows: int, columns: int, depth: int, dtype: torch.dtype) -> _core.Fp8Plan:
-    return _core.plan_fp8_product(recipe_of(recipe), product, rows, columns, depth, TYPES[dtype])
+def _plan_of(device: torch.device, recipe: str, product: int, rows: int, columns: int, depth: int,
+             dtype: torch.dtype) -> _core.Fp8Plan:
+    with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+        return _core.plan_fp8_product(recipe_of(recipe), product, rows, columns, depth, TYPES[dtype])
 
 
-def has_real_products(recipe: str, inputs: int, outputs: int) -> bool:
+def has_real_products(recipe: str, inputs: int, outputs: int, device: torch.device) -> bool:
     """Whether codes are multiplied as they are in all products of a linear layer, with as many tokens as fit."""
     rules = recipe_of(recipe)
     sizes = ((16, outputs, inputs), (16, inputs, outputs), (outputs, inputs, 16))
-    return all(rules.casts(product, 0) and rules.casts(product, 1)
-               and _plan_of(recipe, product, *sizes[product], torch.bfloat16).by != "numbers" for product in range(3))
+    return all(
+        rules.casts(product, 0) and rules.casts(product, 1)
+        and _plan_of(device, recipe, product, *sizes[product], torch.bfloat16).by != "numbers" for product in range(3))
 
 
 def multiply(recipe: str, product: int, left: Fp8Matrix, right: Fp8Matrix, dtype: torch.dtype) -> Tensor:
@@ -170,7 +174,7 @@ def multiply(recipe: str, product: int, left: Fp8Matrix, right: Fp8Matrix, dtype
     rows, depth = one.codes.shape
     columns = other.codes.shape[0]
     made = dtype if dtype in (torch.float32, torch.bfloat16) else torch.float32
-    plan = _plan_of(recipe, product, rows, columns, depth, made)
+    plan = _plan_of(one.codes.device, recipe, product, rows, columns, depth, made)
     if plan.by == "numbers" or rows * columns * depth == 0:
         result = torch.mm(values_of(one, left.groups), values_of(other, right.groups).t())
     elif plan.by == "own":

@@ -247,6 +247,15 @@ class Gradients:
         for unit in outputs:
             sums[unit] = 0.0
 
+    def all_as_rest(self) -> Tensor:
+        """The contribution of a rank that could not measure its units: its gradients count for clipping."""
+        numbers = self.nothing()
+        try:
+            numbers[self._units] = self.local_square()
+        except Exception:
+            return numbers  # the failure that all will hear of stands behind this one
+        return numbers
+
     def nothing(self) -> Tensor:
         """The contribution of a rank that has none."""
         return torch.zeros(3 * self._units + 2, dtype=torch.float64)
@@ -307,7 +316,16 @@ class Gradients:
     def clip_by_torch(self, max_norm: float, sum_of_ranks: Callable[[float], float] | None = None) -> float:
         """Clipping without anything of ours, for loops that must go on; the norm of all gradients."""
         if sum_of_ranks is not None:
-            total = math.sqrt(sum_of_ranks(self.local_square()))
+            square, failure = math.nan, None
+            try:
+                square = self.local_square()
+            except Exception as caught:
+                failure = caught  # the other ranks are waiting
+            total = math.sqrt(sum_of_ranks(square))
+            if failure is not None:
+                raise failure
+            if math.isnan(total):
+                return total
             present = [local_of(gradient) for gradient in self._gather() if gradient is not None]
         else:
             present = [local_of(gradient) for gradient in self._gather() if gradient is not None]

@@ -48,7 +48,7 @@ class LocalSums:
 
 
 def moved(numbers: Tensor, device: torch.device) -> Tensor:
-    """Numbers of the host on a device, without a wait."""
-    if numbers.device == device:
-        return numbers
-    return numbers.pin_memory().to(device, non_blocking=True)
+    """Numbers somewhere else; from the host to a device without a wait."""
+    if numbers.is_cpu and device.type == "cuda":
+        return numbers.pin_memory().to(device, non_blocking=True)
+    return numbers.to(device)

@@ -148,7 +148,8 @@ class LowLinear(ForgottenInCopies):
 
     def trial_bytes(self) -> ExtraBytes:
         inputs, outputs = self.module.in_features, self.module.out_features
-        if not (makes_codes(self.module.weight) and fp8_matrix.has_real_products(self.recipe, inputs, outputs)):
+        weight = self.module.weight
+        if not (makes_codes(weight) and fp8_matrix.has_real_products(self.recipe, inputs, outputs, weight.device)):
             # Casts of two operands, the low product and its difference from the high one, in float32.
             return ExtraBytes(4 * 3 * inputs * outputs, 4 * (2 * inputs + 2 * outputs))
         size = self.module.weight.element_size()

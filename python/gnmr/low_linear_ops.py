@@ -50,7 +50,7 @@ def new_handle(low: LowLinear) -> Tensor:
     """The number of a layer, as a tensor: compilers take it as an input and do not look at its value."""
     number = next(_numbers)
     _layers[number] = low
-    return torch.tensor(number)
+    return torch.tensor(number, device="cpu")
 
 
 def _layer_of(handle: Tensor) -> LowLinear:
@@ -85,9 +85,10 @@ def _room(recipe: str, place: int, operand: Tensor, keeps: bool) -> tuple[Tensor
 
 
 def _without_memory(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """The same shapes with empty storages."""
-    for tensor in tensors:
-        tensor.untyped_storage().resize_(0)
+    """The same shapes with empty storages, unless somebody may copy what is saved for backward (offloading does)."""
+    if torch._C._autograd._top_saved_tensors_default_hooks(True) is None:
+        for tensor in tensors:
+            tensor.untyped_storage().resize_(0)
     return tensors
 
 
@@ -119,7 +120,7 @@ def _low_linear(matrix: Tensor, weight: Tensor, layer: Tensor, recipe: str, trai
         plain = _without_memory((torch.empty_like(matrix, memory_format=torch.contiguous_format),))[0] if runs_low \
             else matrix.clone(memory_format=torch.contiguous_format)
     return (result, *_kept(low, 0, matrix, low_input, keeps_input), *_kept(low, 1, weight, low_weight, keeps_weight),
-            plain, torch.tensor(runs_low))
+            plain, torch.tensor(runs_low, device="cpu"))
 
 
 def _low_linear_shape(matrix: Tensor, weight: Tensor, layer: Tensor, recipe: str, trains: bool) -> tuple[Tensor, ...]:
@@ -127,7 +128,8 @@ def _low_linear_shape(matrix: Tensor, weight: Tensor, layer: Tensor, recipe: str
     has_plain = keeps_input and fp8_matrix.makes_codes(matrix)
     return (matrix.new_empty((matrix.shape[0], weight.shape[0])),
             *_room(recipe, 0, matrix, keeps_input), *_room(recipe, 1, weight, keeps_weight),
-            matrix.new_empty(matrix.shape) if has_plain else _nothing(matrix), torch.empty((), dtype=torch.bool))
+            matrix.new_empty(matrix.shape) if has_plain else _nothing(matrix),
+            torch.empty((), dtype=torch.bool, device="cpu"))
 
 
 def _low_linear_backward(gradient: Tensor, weight: Tensor, kept_input: Tensor, input_scales: Tensor,

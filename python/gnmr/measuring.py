@@ -24,15 +24,21 @@ class LateOutputs:
     """Squared norms of units that are not made from parameters' gradients, some of them on their way to the host."""
 
     def __init__(self, squares: Mapping[int, float | Tensor | None]) -> None:
-        self._here = {unit: square for unit, square in squares.items() if not isinstance(square, Tensor)}
-        there = {unit: square for unit, square in squares.items() if isinstance(square, Tensor)}
-        self._units = list(there)
-        self._sent = OnItsWay(torch.stack(list(there.values()))) if there else None
+        self._found: dict[int, float | None] = {}
+        by_device: dict[torch.device, dict[int, Tensor]] = {}
+        for unit, square in squares.items():
+            if isinstance(square, Tensor):
+                by_device.setdefault(square.device, {})[unit] = square
+            else:
+                self._found[unit] = square
+        self._sent = [(list(there), OnItsWay(torch.stack(list(there.values())))) for there in by_device.values()]
 
     def read(self) -> dict[int, float | None]:
         """Waits for them."""
-        arrived = self._sent.arrived().tolist() if self._sent is not None else []
-        return {**self._here, **dict(zip(self._units, arrived, strict=True))}
+        while self._sent:
+            units, sent = self._sent.pop()
+            self._found.update(zip(units, sent.arrived().tolist(), strict=True))
+        return self._found
 
 
 @dataclass
@@ -47,7 +53,7 @@ class Pending:
     outputs: LateOutputs | None = None
     meeting: Meeting | None = None
     heard: Heard | None = None  # what all ranks have said, where somebody has listened
-    total: Tensor | None = None  # with several ranks: the sums of all, likewise
+    clip_failure: Exception | None = None  # of this rank alone, behind the meeting
     is_answered: bool = False  # whatever decisions of ranks differed in it
 
 
@@ -90,27 +96,45 @@ class Measurement:
 
     def start(self, pending: Pending) -> None:
         """Has all gradients read, clips them, and enters the meeting of all ranks; the numbers are awaited later. What
-        goes wrong is in what is heard."""
-        word = pending.word
-        if word.failure is None and not word.skipped:
+        goes wrong before the meeting is in what is heard, what goes wrong behind it in `clip_failure`."""
+        numbers: Tensor | None = None
+        if pending.word.failure is None and not pending.word.skipped:
             try:
-                pending.local = self.gradients.queue()
-                outputs = {index: switch.output_number for index, switch in self._frozen}
-                self.gradients.outputs = outputs
-                pending.outputs = LateOutputs(outputs) if outputs and self.exchange is None else None
+                numbers = self._queue(pending)
             except Exception as caught:
-                pending.word = word = replace(word, failure=caught)
+                pending.word.failure = caught
                 pending.local = None
+        word = pending.word
         if self.exchange is None:
-            pending.heard = Heard(failure=word.failure, skipped=word.skipped)
+            pending.heard = Heard(failure=word.failure, skipped=word.skipped, may_rerun=word.may_rerun)
+            if word.failure is not None:
+                return
         else:
-            numbers = self.gradients.nothing() if pending.local is None else self.gradients.contribution(pending.local)
+            if numbers is None:
+                # Clipping goes by the gradients of all ranks, whatever went wrong here.
+                numbers = self.gradients.nothing() if word.skipped else self.gradients.all_as_rest()
             pending.meeting = self.exchange.enter(word, numbers)
-        if not word.skipped:
+        if word.skipped:
+            return
+        try:
             self._clip(pending)
+        except Exception as caught:
+            pending.clip_failure = caught
+
+    def _queue(self, pending: Pending) -> Tensor | None:
+        """What this rank adds to the sums of all; None: there is one process."""
+        pending.local = self.gradients.queue()
+        outputs = {index: switch.output_number for index, switch in self._frozen}
+        self.gradients.outputs = outputs
+        if self.exchange is not None:
+            return self.gradients.contribution(pending.local)
+        if outputs:
+            pending.outputs = LateOutputs(outputs)
+        return None
 
     def _clip(self, pending: Pending) -> None:
-        """Clips before anybody knows the numbers, where they are added up on a device; else they are awaited."""
+        """Clips before anybody knows the numbers, where they are added up on a device; else they are awaited. Nobody
+        listens to what ranks have said: that is for all of them together, a step later."""
         local, meeting = pending.local, pending.meeting
         if (local is not None and local.device is not None
                 and (meeting is None or meeting.numbers_are_on(local.device.device))):
@@ -123,40 +147,31 @@ class Measurement:
             local.finish(math.inf)
         if math.isinf(pending.limit):
             return
-        if meeting is None or self.hears_at_once(pending.limit):
-            if self.complete(pending).failure is not None:
-                return
-        else:
-            if local is None:
-                self.gradients.find()
-            self._take_unheard(meeting)
+        if local is None:
+            self.gradients.find()
+        self._show(pending)
         self.gradients.scale(self.gradients.total(pending.limit)[1])
 
-    def _take_unheard(self, meeting: Meeting) -> None:
-        """The sums of all ranks, without a word of what they have said: that is for all of them together."""
-        self.gradients.take(meeting.total.on_host()[-len(self.gradients.nothing()):], self._outputs)
-
-    def hears_at_once(self, limit: float) -> bool:
-        """Whether all ranks wait for each other in the step itself: clipping needs the numbers of all, and they are
-        added up on the host."""
-        return self.exchange is not None and math.isfinite(limit) and self.exchange.ranks.device.type == "cpu"
+    def _show(self, pending: Pending) -> None:
+        """Norms and clipping are those of this step from here on; waits for its numbers."""
+        if pending.meeting is not None:
+            assert self.exchange is not None
+            total = self.exchange.numbers(pending.meeting)
+            self.unlike = self.gradients.take(total, self._outputs)
+        elif pending.local is not None:
+            self.gradients.show(pending.local, pending.outputs.read() if pending.outputs is not None else {})
 
     def complete(self, pending: Pending) -> Heard:
-        """Waits for the numbers of a step: the gradients' norms are those from here on. Again: the same."""
-        if self.exchange is None:
-            assert pending.heard is not None
-            if pending.local is not None:
-                self.gradients.show(pending.local, pending.outputs.read() if pending.outputs is not None else {})
-            return pending.heard
-        if pending.heard is None or pending.total is None:
-            assert pending.meeting is not None
-            pending.heard, pending.total = self.exchange.hear(pending.meeting)
-        self.unlike = self.gradients.take(pending.total, self._outputs)
+        """Waits for the numbers of a step, and listens to what the ranks have said."""
+        if pending.heard is None:
+            assert self.exchange is not None and pending.meeting is not None
+            pending.heard = self.exchange.hear(pending.meeting)[0]
+        self._show(pending)
         return pending.heard
 
     def is_troubled(self, pending: Pending) -> bool:
         """Whether a rank says something that all must hear together; waits for it."""
-        if pending.heard is not None or pending.meeting is None or self.exchange is None:
+        if pending.meeting is None or self.exchange is None:
             return pending.heard is not None and pending.heard.failure is not None
         return self.exchange.is_troubled(pending.meeting)
 
@@ -173,10 +188,7 @@ class Measurement:
         them. NaN where this rank measured nothing."""
         if pending.local is None:
             return math.nan, 1.0
-        if pending.meeting is not None:
-            self._take_unheard(pending.meeting)
-        else:
-            self.gradients.show(pending.local, {})
+        self._show(pending)
         return self.gradients.total(pending.limit)
 
     def meet(self, failure: Exception | None) -> None:

@@ -98,15 +98,25 @@ class Exchange:
     def hear(self, meeting: Meeting) -> tuple[Heard, Tensor]:
         """What was said, and the sums of the numbers; waits for them."""
         try:
-            total = meeting.total.on_host()
-            return self._heard(meeting.word, total[: len(_HEAD)].tolist()), total[len(_HEAD):]
+            return self._heard(meeting.word, self._total(meeting)[: len(_HEAD)].tolist()), self.numbers(meeting)
+        except Exception:
+            self.is_broken = True
+            raise
+
+    def numbers(self, meeting: Meeting) -> Tensor:
+        """The sums of the numbers, whatever was said; waits for them."""
+        return self._total(meeting)[len(_HEAD):]
+
+    def _total(self, meeting: Meeting) -> Tensor:
+        try:
+            return meeting.total.on_host()
         except Exception:
             self.is_broken = True
             raise
 
     def is_troubled(self, meeting: Meeting) -> bool:
         """Whether what was said makes the ranks meet again."""
-        head = meeting.total.on_host()[: len(_HEAD)].tolist()
+        head = self._total(meeting)[: len(_HEAD)].tolist()
         differ = int(head[_AT["checksums"]]) != self.ranks.size * int(head[_AT["rank 0's checksum"]])
         return differ or any(head[_AT[kind]] for kind in _KINDS)
 

@@ -36,6 +36,10 @@ class LateResult(StepResult):
                 object.__setattr__(self, name, getattr(known, name))
         object.__setattr__(self, "_numbers", numbers)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Copies and pickles have the numbers, which are waited for."""
+        return StepResult, tuple(getattr(self, name) for name in StepResult.__slots__)
+
     @property
     def total_norm(self) -> float:
         return self._numbers()[0]

@@ -104,6 +104,22 @@ def switched_at_random(ctl: gnmr.Control, run: Callable[[], object], sets: int) 
     return seen
 
 
+def test_what_is_saved_may_be_copied() -> None:
+    """As offloading of activations does: what backward does not need has its memory then."""
+    model, recipe = make("fp8-tensorwise")
+    ctl = gnmr.attach(model, recipe=recipe, quiet=True, strict=True, watch=True, group_max=1)
+    for layer in model.layers:
+        layer.compile(backend="aot_eager")
+    found = []
+    for high in (set(), {ctl.units[0].name}):
+        set_high(ctl, high)
+        plain = step(model, ctl)
+        with torch.autograd.graph.saved_tensors_hooks(lambda saved: saved.clone(), lambda saved: saved):
+            copied = step(model, ctl)
+        found.append((plain, copied))
+    assert all(torch.equal(plain[name], copied[name]) for plain, copied in found for name in plain)
+
+
 @pytest.mark.parametrize("kind", ["fp8-tensorwise", "fp8-delayed", "torchao"])
 def test_two_hundred_recovery_sets_compile_nothing(kind: str) -> None:
     model, recipe = make(kind)

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lag 1: the same decisions a step later, nothing waits, and nothing of a step is lost. On a GPU too, where one is."""
 
+import copy
 import json
 import math
+import pickle
 import time
 import warnings
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +196,17 @@ def test_listeners_hear_of_each_step_once() -> None:
     assert [one[0] for one in run.heard] == [1, 2, 3, 4, 5, 6, "c"]
 
 
+def test_a_result_can_be_kept() -> None:
+    run = Run("cpu", 1)
+    run.step(1)
+    result = run.step(2)
+    for kept in (copy.copy(result), copy.deepcopy(result), pickle.loads(pickle.dumps(result))):
+        assert type(kept) is gnmr.StepResult and measured(kept) == measured(result)
+    norm = float(run.ctl.total_norm)
+    run.ctl.state_dict()
+    assert float(run.ctl.total_norm) == norm
+
+
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(gnmr.Error, match="guard.*lag=0"):
         gnmr.attach(make_model(), lag=1, guard="skip", quiet=True)
@@ -239,6 +253,19 @@ def test_a_fault_disarms_and_gradients_are_clipped() -> None:
         assert run.ctl.mode == "disarmed" and run.ctl.steps == step
         total = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(one) for one in run.clipped[-1]]))
         assert float(total) == pytest.approx(0.01, rel=1e-3)
+        # Nothing of a step is held any longer than it lasts.
+        gradient = weakref.ref(run.model.head.weight.grad)
+        run.model.zero_grad()
+        assert gradient() is None
+
+
+@pytest.mark.parametrize("lag", [0, 1])
+def test_a_function_that_fails_does_not_end_the_run(lag: int) -> None:
+    model = make_model()
+    ctl = gnmr.attach(model, gradients=lambda parameter: 1 / 0, lag=lag, quiet=True)
+    with pytest.warns(UserWarning, match="ZeroDivisionError"):
+        assert math.isnan(ctl.step(max_norm=1.0).total_norm)
+    assert math.isnan(ctl.step(max_norm=1.0).total_norm) and ctl.mode == "disarmed"
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")

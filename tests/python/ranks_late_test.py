@@ -13,6 +13,8 @@ import torch.distributed as dist
 from rank_world import Job, run_ranks
 from torch.nn.utils import get_total_norm
 
+import gnmr
+from gnmr import attaching
 from gnmr.control_steps import MOST_DIFFERENCES
 
 STEPS = range(1, 21)
@@ -50,7 +52,7 @@ def test_the_same_a_step_later(max_norm: float | None) -> None:
         assert high[1:] == prompt[kind][2][:-1]
 
 
-def faulty(rank: int, out: Path, where: str, max_norm: float | None) -> list[tuple[Any, ...]]:
+def faulty(rank: int, out: Path, where: str, max_norm: float | None, skips: bool = False) -> list[tuple[Any, ...]]:
     job = Job("ddp", rank, 2, strict=False, out=out, lag=1)
     seen = []
     for step in range(1, 8):
@@ -64,11 +66,16 @@ def faulty(rank: int, out: Path, where: str, max_norm: float | None) -> list[tup
                 job.ctl._look_for_blind_units = lambda: 1 / 0
             elif where == "word":
                 job.ctl._parts.kill_switch.news = lambda: 1 / 0
+            elif where == "contribution":
+                job.ctl._gradients.contribution = lambda local: 1 / 0
+            elif where == "clipping":
+                job.ctl._gradients.total = lambda *limit: 1 / 0
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
-            job.ctl.step(max_norm=max_norm)
+            job.ctl.step(max_norm=max_norm, skipped=skips and rank == 0 and step == 3)
         clipped = float(get_total_norm([parameter.grad for parameter in job.model.parameters()]))
-        seen.append((job.ctl.mode, clipped, wanted, len(told)))
+        if not (skips and step == 3):
+            seen.append((job.ctl.mode, clipped, wanted, len(told)))
     job.ctl.detach()
     # The ranks' collectives are still in step with each other.
     total = torch.tensor([1.0])
@@ -76,7 +83,7 @@ def faulty(rank: int, out: Path, where: str, max_norm: float | None) -> list[tup
     return [*seen, float(total)]
 
 
-@pytest.mark.parametrize("where", ["measuring", "word", "deciding"])
+@pytest.mark.parametrize("where", ["measuring", "word", "contribution", "deciding"])
 @pytest.mark.parametrize("max_norm", [None, 0.01])
 def test_a_fault_on_one_rank_disarms_all(tmp_path: Path, where: str, max_norm: float | None) -> None:
     first, second = run_ranks(faulty, 2, tmp_path, where, max_norm)
@@ -89,24 +96,105 @@ def test_a_fault_on_one_rank_disarms_all(tmp_path: Path, where: str, max_norm: f
     modes = [[step[0] for step in rank] for rank in (first, second)]
     if where != "deciding":
         # Before the meeting: all of them know when they hear of it.
-        assert modes[0] == modes[1]
-        assert modes[0].index("disarmed") == (3 if max_norm is None else 2)
+        assert modes[0] == modes[1] and modes[0].index("disarmed") == 3
     else:
         assert modes[1].index("disarmed") == 2 and modes[0].index("disarmed") <= 4
     assert "on rank 1: " in notes_of(tmp_path) and "ZeroDivisionError" in notes_of(tmp_path)
 
 
+def test_a_fault_where_another_rank_skips(tmp_path: Path) -> None:
+    first, second = run_ranks(faulty, 2, tmp_path, "measuring", 0.01, True)
+    assert first.pop() == second.pop() == 2.0
+    assert [step[0] for step in first] == [step[0] for step in second]
+    assert first[-1][0] == "disarmed"
+
+
+def test_a_fault_in_clipping_disarms_all(tmp_path: Path) -> None:
+    first, second = run_ranks(faulty, 2, tmp_path, "clipping", 0.01)
+    assert first.pop() == second.pop() == 2.0
+    assert first[-1][0] == second[-1][0] == "disarmed" and second[2][0] == "disarmed"
+
+
+def own_function(rank: int, lag: int) -> list[Any]:
+    broken = [False]
+
+    def gradient_of(parameter: Any) -> Any:
+        if broken[0] and rank == 1:
+            raise RuntimeError("no gradient today")
+        return parameter.grad
+
+    job = Job("ddp", rank, 2, strict=False, lag=lag, gradients=gradient_of)
+    seen: list[Any] = []
+    for step in range(1, 8):
+        job.model.zero_grad()
+        job.backward(step)
+        broken[0] = step >= 3
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            job.ctl.step(max_norm=0.01)
+        seen.append(job.ctl.mode)
+    total = torch.tensor([1.0])
+    dist.all_reduce(total)
+    return [*seen, float(total)]
+
+
+@pytest.mark.parametrize("lag", [0, 1])
+def test_a_function_that_goes_on_failing_harms_nobody(lag: int) -> None:
+    first, second = run_ranks(own_function, 2, lag)
+    assert first == second and first[-1] == 2.0 and first[-2] == "disarmed"
+
+
+def asked_differently(rank: int) -> str:
+    try:
+        Job("ddp", rank, 2, **({"lag": 1} if rank == 0 else {}))
+    except gnmr.Error as error:
+        return str(error)
+    return ""
+
+
+def test_ranks_that_ask_for_different_lags_are_refused() -> None:
+    for said in run_ranks(asked_differently, 2):
+        assert "expected the same arguments on all ranks" in said
+
+
+def tries(rank: int, mixed: bool) -> list[Any]:
+    attaching._can_be_late = lambda *parts: True  # as on a GPU
+    job = Job("ddp", rank, 2)
+    seen: list[Any] = []
+    for step in range(1, 9):
+        job.model.zero_grad()
+        job.backward(step)
+        runs = lambda: job.backward(step)  # noqa: B023, E731
+        result = job.ctl.step() if mixed and rank == 1 and step < 5 else job.ctl.trial(runs)
+        seen.append((result.step, job.ctl.lag, job.ctl.supervisor.mean_norm(0)))
+    return [*seen, float(job.ctl.total_norm)]
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_trials_of_all_ranks_make_the_lag_0(mixed: bool) -> None:
+    first, second = run_ranks(tries, 2, mixed)
+    assert first == second and first.pop() > 0
+    assert [step[0] for step in first] == list(range(1, 9))
+    # Heard a step after all have asked, and done in the next one.
+    assert [step[1] for step in first] == [1] * (6 if mixed else 2) + [0] * (2 if mixed else 6)
+
+
 def differing(rank: int, out: Path, how: str, max_norm: float | None) -> list[Any]:
     job = Job("ddp", rank, 2, strict=False, out=out, lag=1)
     seen: list[Any] = []
+    states: dict[int, Any] = {}
     for step in range(1, 15):
         if how == "set" and step == 4 and rank == 1:
             job.ctl.set("layers.0.*", "high")
         if how == "often" and step >= 4 and rank == 1:
             job.ctl.set(f"layers.{step % 4}.*", "high")
-        if how == "checkpoint" and rank == 0:
+        if rank == 0:
             # One rank saves, and so decides earlier than the others.
             job.ctl.state_dict()
+        if how == "load" and step == 4 and rank == 1:
+            job.ctl.load_state_dict(states[1])
+        if how == "load":
+            states[step] = job.ctl.state_dict()
         job.model.zero_grad()
         job.backward(step)
         if step == 9:
@@ -122,12 +210,12 @@ def differing(rank: int, out: Path, how: str, max_norm: float | None) -> list[An
 
 
 @pytest.mark.parametrize("max_norm", [None, 1.0])
-@pytest.mark.parametrize("how", ["set", "checkpoint"])
+@pytest.mark.parametrize("how", ["set", "load", "checkpoint"])
 def test_a_rank_that_differs_takes_rank_zeros(tmp_path: Path, how: str, max_norm: float | None) -> None:
     first, second = run_ranks(differing, 2, tmp_path, how, max_norm)
     assert first[6:] == second[6:]
     assert first[9][0] == ("layers.3.up",) and first[9][2] == "armed"
-    assert notes_of(tmp_path).count("which holds for all") == (1 if how == "set" else 0)
+    assert notes_of(tmp_path).count("which holds for all") == (how != "checkpoint")
 
 
 def test_ranks_that_differ_often_disarm(tmp_path: Path) -> None:
