@@ -9,7 +9,7 @@ Goals: the C++ engine's low path, on the CPU bit for bit; the path of a backward
 pickles of the model are plain models. Non-goals: deciding.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from gnmr import _core, fp8_matrix, instance_forward, low_linear_ops
+from gnmr import _core, fp8_matrix, low_linear_ops
 from gnmr._core import Error
 from gnmr.amax_memory import AmaxMemory
 from gnmr.casts import (
@@ -34,8 +34,9 @@ from gnmr.casts import (
     recipe_of,
 )
 from gnmr.fp8_matrix import Fp8Cast, Fp8Matrix, Fp8Side, cast_to_fp8, makes_codes
-from gnmr.instance_forward import ForgottenInCopies, switch_of
-from gnmr.product_errors import PLACES, ErrorSums, SquareSum
+from gnmr.instance_forward import switch_of
+from gnmr.layer_switch import LayerSwitch
+from gnmr.product_errors import SquareSum
 from gnmr.switches import ExtraBytes
 
 #: An operand as the low path has it: numbers, or codes with their scales.
@@ -63,7 +64,7 @@ def _without_autocast(device: str) -> AbstractContextManager[Any]:
     return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
 
 
-class LowLinear(ForgottenInCopies):
+class LowLinear(LayerSwitch[nn.Linear]):
     """The switch of one linear layer: measuring, installed, frugal (gnmr.switches)."""
 
     backend = "gnmr's low linear"
@@ -71,58 +72,26 @@ class LowLinear(ForgottenInCopies):
 
     def __init__(self, module: nn.Linear, recipe: str, layer: int, clock: StepClock) -> None:
         rules = recipe_of(recipe)
-        self.module = module
+        super().__init__(module, forward, 3 * module.in_features * module.out_features,
+                         [rules.expected_error(product) for product in range(3)])
         self.recipe = recipe
         self.rules = rules
-        self.cost = 3 * module.in_features * module.out_features
-        self.places: Sequence[str] = PLACES
-        self.expected: Sequence[float] = [rules.expected_error(product) for product in range(3)]
         self.memory = AmaxMemory(rules)
         self.remembers = any(self.memory.wants(operand) for operand in range(3))
         self.handle = low_linear_ops.new_handle(self)
-        self.high = False
-        self.comparing = False
-        self.calls = 0  # of forward with gradients, since the step began
         self.measures_output = False
-        self._errors = [ErrorSums() for _ in range(3)]
         self._output_square = SquareSum()
         self._layer = layer
         self._clock = clock
         self._may_run_on: torch.device | None = None  # that is no CPU, and was looked at
 
-    def install(self) -> None:
-        """The layer has a low path from here on."""
-        instance_forward.install(self.module, self, forward)
-
-    def remove(self) -> None:
-        """The layer is as it was."""
-        instance_forward.remove(self.module)
-
-    def set_high(self, high: bool) -> None:
-        self.high = high
-        self.comparing = False
-
     def begin_step(self) -> None:
-        """Forgets what was measured in the last step, or in the first run of this one."""
+        super().begin_step()
         self.memory.begin_step()
-        self.calls = 0
         self._output_square = SquareSum()
 
     def end_step(self) -> None:
         self.memory.end_step()
-
-    def begin_trial(self) -> None:
-        self.begin_step()
-        self._errors = [ErrorSums() for _ in range(3)]
-        self.comparing = True
-
-    def end_trial(self) -> Sequence[float]:
-        self.comparing = False
-        return [sums.error() for sums in self._errors]
-
-    def error_squares(self) -> Sequence[tuple[float, float]]:
-        """What the errors of the last trial are made of, to be added to those of other ranks."""
-        return [(sums.difference, sums.reference) for sums in self._errors]
 
     def measure_output(self, gradient: Tensor) -> None:
         """Adds the output's gradient of a micro-batch to its squared norm."""
@@ -169,7 +138,7 @@ class LowLinear(ForgottenInCopies):
     def compare(self, product: int, low: Callable[[], Tensor], high: Tensor) -> None:
         """In a trial: what the low path would have made."""
         if self.comparing:
-            self._errors[product].add(low(), high)
+            self.errors[product].add(low(), high)
 
     def observe(self, operand: int, matrix: Tensor) -> None:
         """What the low path remembers goes on whatever path is taken."""

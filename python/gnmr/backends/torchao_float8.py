@@ -10,7 +10,6 @@ Weights that FSDP2 gathers in float8 are gathered as they are while a layer runs
 Non-goals: converting models (torchao.float8.convert_to_float8_training does).
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -18,11 +17,10 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from gnmr import instance_forward
 from gnmr.backends.torchao_gather import Gathered
 from gnmr.casts import recipe_of
-from gnmr.instance_forward import ForgottenInCopies, switch_of
-from gnmr.product_errors import PLACES, ErrorSums
+from gnmr.instance_forward import switch_of
+from gnmr.layer_switch import LayerSwitch
 from gnmr.switches import ExtraBytes
 
 
@@ -44,39 +42,19 @@ def gathers_float8(module: nn.Module) -> bool:
     return bool(getattr(config, "enable_fsdp_float8_all_gather", False))
 
 
-class Float8Switch(ForgottenInCopies):
+class Float8Switch(LayerSwitch[Any]):
     """The switch of one layer: measuring, installed, frugal."""
 
     backend = "torchao Float8Linear"
     high_is_exact = True
 
     def __init__(self, module: Any) -> None:
-        self.module = module
-        self.cost = max(3 * module.in_features * module.out_features, 1)
-        self.places: Sequence[str] = PLACES
-        self.expected: Sequence[float] = _expected(module.config)
-        self.high = False
-        self.comparing = False
-        self.calls = 0
+        super().__init__(module, forward, 3 * module.in_features * module.out_features, _expected(module.config))
         self._gathered = Gathered(module) if gathers_float8(module) else None
-        self._errors = [ErrorSums() for _ in PLACES]
-
-    def install(self) -> None:
-        instance_forward.install(self.module, self, forward)
-
-    def remove(self) -> None:
-        instance_forward.remove(self.module)
 
     def set_high(self, high: bool) -> None:
         self._gather(high)
-        self.high = high
-        self.comparing = False
-
-    def begin_step(self) -> None:
-        self.calls = 0
-
-    def end_step(self) -> None:
-        pass
+        super().set_high(high)
 
     def _gather(self, high: bool) -> None:
         if self._gathered is not None:
@@ -84,16 +62,7 @@ class Float8Switch(ForgottenInCopies):
 
     def begin_trial(self) -> None:
         self._gather(True)
-        self._errors = [ErrorSums() for _ in PLACES]
-        self.comparing = True
-
-    def end_trial(self) -> Sequence[float]:
-        self.comparing = False
-        return [sums.error() for sums in self._errors]
-
-    def error_squares(self) -> Sequence[tuple[float, float]]:
-        """What the errors of the last trial are made of, to be added to those of other ranks."""
-        return [(sums.difference, sums.reference) for sums in self._errors]
+        super().begin_trial()
 
     def recovery_bytes(self) -> ExtraBytes:
         # A compiled low path may keep its input in float8, one byte an element.
@@ -129,7 +98,7 @@ class Float8Switch(ForgottenInCopies):
 
     def add_error(self, product: int, low: Tensor, high: Tensor) -> None:
         """In a trial: what the low path made beside the high one."""
-        self._errors[product].add(low.to(high.dtype), high)
+        self.errors[product].add(low.to(high.dtype), high)
 
 
 def forward(module: nn.Linear, input: Tensor) -> Tensor:

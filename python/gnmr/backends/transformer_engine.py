@@ -11,8 +11,6 @@ Goals: a module that runs low is not touched; what cannot be switched is left ou
 Non-goals: attention without weights; modules that were captured as CUDA graphs.
 """
 
-import math
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import Any
@@ -20,9 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gnmr import instance_forward
-from gnmr.instance_forward import ForgottenInCopies, switch_of
-from gnmr.product_errors import PLACES, ErrorSums
+from gnmr.instance_forward import switch_of
+from gnmr.layer_switch import LayerSwitch
+from gnmr.product_errors import PLACES
 from gnmr.switches import ExtraBytes
 
 _ONE_PRODUCT = ("Linear", "LayerNormLinear")
@@ -44,56 +42,21 @@ def make(name: str, module: nn.Module) -> "EngineSwitch | str":
     return EngineSwitch(module)
 
 
-class EngineSwitch(ForgottenInCopies):
+class EngineSwitch(LayerSwitch[nn.Module]):
     """The switch of one module: measuring, installed, frugal."""
 
     backend = "TransformerEngine (read, not run)"
 
     def __init__(self, module: nn.Module) -> None:
-        self.module = module
         weights = sum(one.numel() for one in module.parameters() if one.dim() > 1)
         experts = int(getattr(module, "num_gemms", 1)) if _class_name(module) == "GroupedLinear" else 1
-        self.cost = max(3 * weights // max(experts, 1), 1)
-        self.places: Sequence[str] = PLACES
-        self.expected: Sequence[float] = [0.0] * len(PLACES)
-        self.high = False
-        self.comparing = False
-        self.calls = 0
-        self._error = ErrorSums()
+        super().__init__(module, forward, 3 * weights // max(experts, 1), [0.0] * len(PLACES))
 
     @property
     def remembers(self) -> bool:
         """Whether its scales go by earlier steps."""
         recipe = getattr(self.module, "fp8_meta", {}).get("recipe")
         return recipe is not None and bool(recipe.delayed())
-
-    def install(self) -> None:
-        instance_forward.install(self.module, self, forward)
-
-    def remove(self) -> None:
-        instance_forward.remove(self.module)
-
-    def set_high(self, high: bool) -> None:
-        self.high = high
-        self.comparing = False
-
-    def begin_step(self) -> None:
-        self.calls = 0
-
-    def end_step(self) -> None:
-        pass
-
-    def begin_trial(self) -> None:
-        self._error = ErrorSums()
-        self.comparing = True
-
-    def end_trial(self) -> Sequence[float]:
-        self.comparing = False
-        return [self._error.error(), math.nan, math.nan]
-
-    def error_squares(self) -> Sequence[tuple[float, float]]:
-        """What the errors of the last trial are made of, to be added to those of other ranks."""
-        return [(self._error.difference, self._error.reference), (0.0, 0.0), (0.0, 0.0)]
 
     def recovery_bytes(self) -> ExtraBytes:
         # The low path keeps its operands in one byte an element, the high one in the type of the parameters.
@@ -107,7 +70,7 @@ class EngineSwitch(ForgottenInCopies):
 
     def compare(self, low: Tensor, high: Tensor) -> None:
         """In a trial: what the low path made beside the high one."""
-        self._error.add(low.detach().to(high.dtype), high.detach())
+        self.errors[0].add(low.detach().to(high.dtype), high.detach())
 
     def note_gradient(self, gradient: Tensor) -> None:
         """The magnitude of the output's gradient goes where the low path would have put it."""
