@@ -156,8 +156,7 @@ class Control(LateSteps):
         self._pending, self._settled = None, []
         if state.get("is_open") and self._is_late:
             # Its numbers were on their way when the state was taken.
-            norms = memoryview(bytes(8 * len(self._units))).cast("d")
-            self._supervisor.settle(self._step, norms, bytes(len(self._units)))
+            self._supervisor.settle(self._step, *self._no_samples())
         self._begin_step()
         if not report["exact"]:
             self._say(f"the state was not taken over as it is: {report}")

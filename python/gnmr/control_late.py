@@ -18,7 +18,7 @@ from torch import Tensor
 from gnmr._core import Error
 from gnmr.device_stream import OnItsWay
 from gnmr.control_parts import ControlParts
-from gnmr.control_steps import ControlSteps
+from gnmr.control_steps import ControlSteps, limit_of
 from gnmr.measuring import Pending
 from gnmr.ranks_exchange import Heard, Word
 from gnmr.rerun import Rerun, number_of
@@ -52,7 +52,7 @@ class LateSteps(ControlSteps):
 
     def _late_step(self, max_norm: float | None, skipped: bool, loss: float | Tensor | None, *,
                    may_rerun: bool) -> StepResult:
-        pending = Pending(self._step + 1, self._word(skipped, may_rerun), _limit(max_norm), lambda: None)
+        pending = Pending(self._step + 1, self._word(skipped, may_rerun), limit_of(max_norm), lambda: None)
         try:
             pending.loss = _late_number(loss)
         except Exception as fault:
@@ -82,8 +82,7 @@ class LateSteps(ControlSteps):
         self._all_want_reruns = self._parts.lag_is_free and heard.may_rerun
         told = pending.loss()
         if heard.skipped:
-            norms = memoryview(bytes(8 * len(self._units))).cast("d")
-            ruling = self._supervisor.settle(pending.step, norms, bytes(len(self._units)), loss=told)
+            ruling = self._supervisor.settle(pending.step, *self._no_samples(), loss=told)
             result = StepResult(pending.step, applied=not pending.word.skipped, loss=told)
         else:
             total, coefficient = self._gradients.total(pending.limit)
@@ -165,7 +164,7 @@ class LateSteps(ControlSteps):
             return
         before, self._pending = self._pending, None
         try:
-            failed = Pending(self._step, Word(Error(self._fault)), _limit(max_norm), lambda: None)
+            failed = Pending(self._step, Word(Error(self._fault)), limit_of(max_norm), lambda: None)
             self._is_settled = True
             self._measurement.start(failed)
             self._pending = failed
@@ -179,10 +178,6 @@ class LateSteps(ControlSteps):
 
     def _clip_anyway(self, max_norm: float) -> float:
         return math.nan if self._is_late and self._is_settled else super()._clip_anyway(max_norm)
-
-
-def _limit(max_norm: float | None) -> float:
-    return math.inf if max_norm is None else max_norm
 
 
 def _late_number(loss: float | Tensor | None) -> Callable[[], float | None]:

@@ -110,13 +110,12 @@ class ControlSteps:
         heard, told = self._measure(loss, skipped=skipped)
         step = self._step + 1
         if heard.skipped:
-            nothing = memoryview(bytes(8 * len(self._units))).cast("d")
-            self._supervisor.hear(step, nothing, bytes(len(self._units)), may_rerun=False)
+            self._supervisor.hear(step, *self._no_samples(), may_rerun=False)
             ruling = self._supervisor.decide(loss=told)
             if skipped:
                 return self._finish(ruling, StepResult(step, applied=False, loss=told))
             # Another rank has no update; this one does what it was asked for.
-            total, coefficient = self._gradients.total(_limit(max_norm))
+            total, coefficient = self._gradients.total(limit_of(max_norm))
             self._settle_update(True, coefficient)
             return self._finish(ruling, StepResult(step, total, coefficient, loss=told))
         hearing = self._supervisor.hear(step, self._gradients.norms, self._gradients.sampled, may_rerun=False)
@@ -139,7 +138,7 @@ class ControlSteps:
         except ClosureFailed:
             self._supervisor.decide(loss=loss)
             raise
-        total, coefficient = self._gradients.total(_limit(max_norm))
+        total, coefficient = self._gradients.total(limit_of(max_norm))
         applied = math.isfinite(total)
         context = rerun.context(before, norm_before, self._gradients.squares(), total, loss, applied)
         ruling = self._supervisor.conclude(step, self._gradients.norms, self._gradients.sampled, errors.errors(),
@@ -151,21 +150,21 @@ class ControlSteps:
     def _decide(self, hearing: _core.Hearing, max_norm: float | None, loss: float | None,
                 rerun: Rerun | None = None) -> StepResult:
         """A step without a trial."""
-        total, coefficient = self._gradients.total(_limit(max_norm))
+        total, coefficient = self._gradients.total(limit_of(max_norm))
         ruling = self._supervisor.decide(loss=loss, clip_coefficient=_told(coefficient, max_norm))
         if ruling.clip:
             self._gradients.scale_units(ruling.clip)
             failure = self._measurement.step(Word()).failure
             if failure is not None:
                 raise failure
-            total, coefficient = self._gradients.total(_limit(max_norm))
+            total, coefficient = self._gradients.total(limit_of(max_norm))
         kind = ""
         if ruling.action == "replay" and rerun is not None:
             before, norm_before = self._gradients.squares(), total
             now = set(self._high)
             if self._run_again(rerun, lambda: rerun.with_high(now | set(ruling.decision.recovered), now)):
                 kind = "replay"
-                total, coefficient = self._gradients.total(_limit(max_norm))
+                total, coefficient = self._gradients.total(limit_of(max_norm))
                 self._supervisor.replayed(self._step + 1, rerun.context(
                     before, norm_before, self._gradients.squares(), total, loss, math.isfinite(total)))
                 loss = rerun.loss
@@ -285,6 +284,11 @@ class ControlSteps:
         return replace(result, admitted=self._names(decision.admitted), released=self._names(decision.released),
                        recovered=self._names(decision.recovered))
 
+    def _no_samples(self) -> tuple[memoryview, bytes]:
+        """Norms and samples of a step that has none."""
+        count = len(self._units)
+        return memoryview(bytes(8 * count)).cast("d"), bytes(count)
+
     def _names(self, indices: Sequence[int]) -> tuple[str, ...]:
         return tuple(self._units[index].name for index in indices)
 
@@ -401,7 +405,8 @@ class ControlSteps:
             warnings.warn(f"gnmr: {text}", stacklevel=2)
 
 
-def _limit(max_norm: float | None) -> float:
+def limit_of(max_norm: float | None) -> float:
+    """As a number; infinite: nothing is clipped."""
     return math.inf if max_norm is None else max_norm
 
 
