@@ -284,7 +284,7 @@ class ControlSteps:
         return replace(result, admitted=self._names(decision.admitted), released=self._names(decision.released),
                        recovered=self._names(decision.recovered))
 
-    def _no_samples(self) -> tuple[memoryview, bytes]:
+    def _no_samples(self) -> "tuple[memoryview[float], bytes]":
         """Norms and samples of a step that has none."""
         count = len(self._units)
         return memoryview(bytes(8 * count)).cast("d"), bytes(count)
