@@ -5,8 +5,8 @@
 # `layers`, `step` and `graphs` are about real FP8 in linear layers and whole models, and need a Python with torch.
 # `python` runs the Python package with other people's libraries: the package of GNMR_PYTHON_DIR, or one built here;
 # libraries that are not installed are found on PYTHONPATH. GNMR_PYTHON_TESTS names test files (default: all below), and
-# GNMR_PYTHON_BENCH=0 leaves the tables out. Everything that is printed goes to python_tests.log and gpu_python.md in
-# the folder OUT, or in build-gpu.
+# GNMR_PYTHON_BENCH=0 leaves the tables out. Everything that is printed goes to python_tests.log, gpu_python.md and
+# compiled_blocks.md in the folder OUT, or in build-gpu.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=build-gpu
@@ -96,6 +96,7 @@ python_() {
   rm -r "$log"
   if [ "${GNMR_PYTHON_BENCH:-1}" != 0 ]; then
     timeout 280 python3 bench/gpu_python.py 2>&1 | tee "$place/gpu_python.md" || failed=1
+    timeout 280 python3 bench/compiled_blocks.py 2>&1 | tee "$place/compiled_blocks.md" || failed=1
   fi
   return "$failed"
 }

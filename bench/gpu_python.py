@@ -1,30 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Python package on a GPU: what a step costs, what recovery and a trial add to memory. Prints Markdown.
 
-    PYTHONPATH=build/python python3 bench/gpu_python.py [memory] [calm] [clipping]     # all three unless some are named
+    PYTHONPATH=build/python python3 bench/gpu_python.py [memory] [clipping]     # both unless one is named
 
 - clipping: `ctl.step(max_norm=...)` against torch's `clip_grad_norm_`, in turns. Gradients of the 280 linear weights of
   LLaMA-2 13B and of 44,544 experts of 256 Ki elements, bfloat16; milliseconds of the host's clock from call to an idle
   device, and to its return, medians.
 - memory: peaks of a step on one block of LLaMA-2 13B's shapes, 4,096 tokens, bfloat16, beside what preflight said.
-- calm: steps in which nothing happens, two such blocks, compiled, with GNMR and without, in interleaved pairs.
 """
 
 import gc
 import statistics
 import sys
 import time
-import types
 from collections.abc import Callable
 
 import torch
+from llama_blocks import LARGE, blocks, own_recipe
 from torch import Tensor, nn
-from torch.nn import functional
 
 import gnmr
 from gnmr.preflight import preflight
 
-WIDTH, HEADS, INNER, TOKENS = 5120, 40, 13824, 4096
+TOKENS = LARGE.tokens
 MIB = 2**20
 
 
@@ -72,57 +70,6 @@ def compare(name: str, kind: str, max_norm: float, runs: int) -> None:
     ctl.detach()
 
 
-class Block(nn.Module):
-    """Seven linear layers as LLaMA has them; positions are left out."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm, self.norm2 = nn.RMSNorm(WIDTH), nn.RMSNorm(WIDTH)
-        self.q, self.k, self.v, self.o = (nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(4))
-        self.gate, self.up = (nn.Linear(WIDTH, INNER, bias=False) for _ in range(2))
-        self.down = nn.Linear(INNER, WIDTH, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        def heads(values: Tensor) -> Tensor:
-            return values.view(1, TOKENS, HEADS, -1).transpose(1, 2)
-
-        h = self.norm(x)
-        mixed = functional.scaled_dot_product_attention(heads(self.q(h)), heads(self.k(h)), heads(self.v(h)),
-                                                        is_causal=True)
-        x = x + self.o(mixed.transpose(1, 2).reshape(1, TOKENS, WIDTH))
-        h = self.norm2(x)
-        return x + self.down(functional.silu(self.gate(h)) * self.up(h))
-
-
-class Twin(Block):
-    """The same with code of its own, so that the compiler keeps what it makes of the two apart."""
-
-    forward = types.FunctionType(Block.forward.__code__.replace(co_name="forward_of_twin"), globals())
-
-
-class Blocks(nn.Module):
-    def __init__(self, count: int, block: type[Block]) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(block() for _ in range(count))
-
-    def forward(self, x: Tensor) -> Tensor:
-        for layer in self.layers:
-            x = layer(x)
-        return x
-
-
-def blocks(kind: str, count: int, block: type[Block] = Block) -> tuple[Blocks, str | None]:
-    """Blocks with the low path of a kind, and the recipe where that is ours."""
-    torch.manual_seed(0)
-    with torch.device("cuda"):
-        model = Blocks(count, block).bfloat16()
-    if kind.startswith("torchao"):
-        from torchao.float8 import Float8LinearConfig, convert_to_float8_training
-
-        convert_to_float8_training(model, config=Float8LinearConfig.from_recipe_name(kind.split()[1]))
-    return model, kind.split(":")[1] if kind.startswith("own:") else None
-
-
 def peak_of(work: Callable[[], None]) -> int:
     """The most bytes that were allocated at a time."""
     torch.cuda.synchronize()
@@ -140,12 +87,12 @@ def freed() -> None:
 
 def memory(kind: str, compiles: bool) -> None:
     """A row: peaks over forward, backward and `ctl.trial`."""
-    model, recipe = blocks(kind, 1)
+    model, recipe = blocks(kind, 1, LARGE, "cuda"), own_recipe(kind)
     ctl = gnmr.attach(model, recipe=recipe, quiet=True, strict=True, warmup_samples=4, lock_steps=1, common_share=1.0,
                       max_o=1.0)
     for layer in model.layers if compiles else ():
         layer.compile()
-    x = torch.empty(1, TOKENS, WIDTH, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    x = torch.empty(1, TOKENS, LARGE.width, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     factor, rerun = 1.0, ""
 
     def run() -> Tensor:
@@ -185,43 +132,6 @@ def memory(kind: str, compiles: bool) -> None:
     ctl.detach()
 
 
-def calm(kind: str) -> None:
-    """A row: two models of the same weights in turns, one of them attached; milliseconds, and ratios of pairs."""
-    stock, watched = blocks(kind, 2, Twin)[0], blocks(kind, 2)[0]
-    ctl = gnmr.attach(watched, quiet=True, strict=True, watch=True)
-    x = torch.randn(1, TOKENS, WIDTH, device="cuda", dtype=torch.bfloat16, requires_grad=True)
-    for model in (stock, watched):
-        for layer in model.layers:
-            layer.compile()
-
-    def milliseconds(model: nn.Module, clip: Callable[[], object]) -> tuple[float, float]:
-        model.zero_grad()
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        model(x).float().square().mean().backward()
-        torch.cuda.synchronize()
-        middle = time.perf_counter()
-        clip()
-        torch.cuda.synchronize()
-        return 1e3 * (middle - start), 1e3 * (time.perf_counter() - start)
-
-    parameters = list(stock.parameters())
-    pairs = []
-    for turn in range(-10, 60):
-        one = milliseconds(stock, lambda: torch.nn.utils.clip_grad_norm_(parameters, 1.0))
-        two = milliseconds(watched, lambda: ctl.step(max_norm=1.0))
-        if turn >= 0:
-            pairs.append((one, two))
-    row = [kind]
-    for part in (0, 1):
-        ratios = statistics.quantiles([two[part] / one[part] for one, two in pairs], n=4)
-        row += [f"{statistics.median(one[part] for one, _ in pairs):.2f}",
-                f"{statistics.median(two[part] for _, two in pairs):.2f}",
-                f"{ratios[1]:.4f} ({ratios[0]:.4f} to {ratios[2]:.4f})"]
-    print("| " + " | ".join(row) + " |", flush=True)
-    ctl.detach()
-
-
 def attempt(kind: str, make_row: Callable[[], None]) -> None:
     """What cannot be had is told, and the rest goes on."""
     try:
@@ -233,7 +143,7 @@ def attempt(kind: str, make_row: Callable[[], None]) -> None:
 
 
 def main() -> None:
-    wanted = sys.argv[1:] or ["memory", "calm", "clipping"]
+    wanted = sys.argv[1:] or ["memory", "clipping"]
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
     if "memory" in wanted:
         print("\nWhat recovery and a trial add: one block of LLaMA-2 13B's shapes, 4,096 tokens, bfloat16, MiB\n\n"
@@ -242,12 +152,6 @@ def main() -> None:
         for kind in ("torchao tensorwise", "torchao rowwise", "own:fp8-tensorwise"):
             for compiles in (False, True):
                 attempt(kind, lambda kind=kind, compiles=compiles: memory(kind, compiles))
-    if "calm" in wanted:
-        print("\nCalm steps, two such blocks compiled: milliseconds, and medians (quartiles) of the ratios of pairs\n\n"
-              "| low path | forward, backward, alone | with GNMR | ratio | and clipping, alone | with GNMR | ratio |\n"
-              "|---|---|---|---|---|---|---|")
-        for kind in ("bfloat16", "torchao tensorwise", "torchao rowwise"):
-            attempt(kind, lambda kind=kind: calm(kind))
     if "clipping" in wanted:
         print("\n| gradients | clip_grad_norm_, ms | ctl.step, ms | ratio | host, clip_grad_norm_ | host, ctl.step |"
               "\n|---|---|---|---|---|---|")

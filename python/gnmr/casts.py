@@ -6,7 +6,9 @@ two dimensions; groups of elements that share a scale lie along the dimension th
 Non-goals: devices other than the CPU (the kernels of `gnmr._core` go in here as another registration).
 """
 
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,6 +17,9 @@ from gnmr import _core
 
 FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT = range(3)  # the products
 INPUT, WEIGHT, OUTPUT_GRADIENT = range(3)  # the operands
+
+#: The operand of each place of each product.
+OPERANDS = ((INPUT, WEIGHT), (OUTPUT_GRADIENT, WEIGHT), (OUTPUT_GRADIENT, INPUT))
 
 #: Whether each operand of a product, by its place, is summed over its rows.
 SUMS_OVER_ROWS = ((False, False), (False, True), (True, True))
@@ -31,6 +36,11 @@ operators.define(  # type: ignore[no-untyped-call]
 def recipe_of(name: str) -> _core.Recipe:
     """The recipe of that name or path, read once."""
     return _core.Recipe(name)
+
+
+def without_autocast(device: str) -> AbstractContextManager[Any]:
+    """Products in it have the types that they are given."""
+    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
 
 
 def _has_plain_rows(matrix: Tensor) -> bool:
@@ -77,13 +87,17 @@ def _cast_on_cpu(matrix: Tensor, recipe: str, product: int, place: int, scale: f
 operators.impl("cast_operand", _cast_on_cpu, "CPU")  # type: ignore[no-untyped-call]
 
 
-@torch.library.register_fake("gnmr::cast_operand", lib=operators)  # type: ignore[untyped-decorator]
-def _cast_shape(matrix: Tensor, recipe: str, product: int, place: int, scale: float, seed: int,
-                transform_seed: int) -> Tensor:
+def cast_shape(matrix: Tensor, recipe: str, product: int, place: int, scale: float = 0.0, seed: int = 0,
+               transform_seed: int = 0) -> Tensor:
+    """Room for what a cast leaves, stored as that is."""
     rules = recipe_of(recipe)
     turned = SUMS_OVER_ROWS[product][place] and not rules.ignores_direction(product, place)
     rows, cols = matrix.shape
-    return matrix.new_empty((cols, rows)).t() if turned else matrix.new_empty((rows, cols))
+    room = matrix.new_empty((cols, rows) if turned else (rows, cols), dtype=torch.float32)
+    return room.t() if turned else room
+
+
+torch.library.register_fake("gnmr::cast_operand", cast_shape, lib=operators)
 
 
 def cast_operand(matrix: Tensor, recipe: str, product: int, place: int, scale: float, seed: int,

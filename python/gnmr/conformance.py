@@ -18,7 +18,8 @@ import torch
 from torch import nn
 
 from gnmr.attaching import attach
-from gnmr.conformance_compiled import check_compiled, has_compiled_parts
+from gnmr.compiled_parts import has_compiled_parts
+from gnmr.conformance_compiled import check_compiled
 from gnmr.conformance_runs import Bench, Outcome, Subject, whole
 from gnmr.preflight import preflight, readable_bytes
 from gnmr.switches import InstalledSwitch, MeasuringSwitch

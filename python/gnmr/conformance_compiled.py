@@ -9,16 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import torch
-from torch import nn
-
 from gnmr.conformance_runs import Bench
 from gnmr.units import WatchedUnit
-
-
-def has_compiled_parts(model: nn.Module) -> bool:
-    """Whether something in it was given to torch.compile."""
-    return any(module._compiled_call_impl is not None or hasattr(module, "_orig_mod") for module in model.modules())
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from gnmr import _core
+from gnmr.compiled_parts import look_at_parts
 from gnmr.gradients import Gradients, Source
 from gnmr.kill_switch import KillSwitch
 from gnmr.low_linear import StepClock
@@ -37,8 +38,10 @@ class ControlParts:
         """Measures these gradients."""
         return Measurement(self.gradients, self.joined, self.exchange)
 
-    def check_model(self) -> None:
-        """Before the first forward: refuses what was done to the model since, where it cannot work."""
+    def check_model(self, is_compiled: bool) -> None:
+        """Before the first forward: looks at what was done to the model since, and refuses what cannot work.
+        `is_compiled`: as one, from outside."""
+        look_at_parts(self.model, [unit.switch for unit in self.joined.found.units], is_compiled)
         if has_new_parameters(self.model, self.joined.found.units):
             find_parameters_again(self.joined.found.units)
             self.gradients.is_old = True

@@ -7,6 +7,7 @@ Goals: a backend says only what its two paths are. Non-goals: switches of users,
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
+import torch
 from torch import nn
 
 from gnmr import instance_forward
@@ -28,7 +29,8 @@ class LayerSwitch(ForgottenInCopies, Generic[_Module]):
         self.expected = expected
         self.high = False
         self.comparing = False
-        self.calls = 0  # of forward with gradients, since the step began
+        self.calls = 0  # of forward with gradients, since the step began, or 1
+        self._assumes_calls = False
         self.errors = [ErrorSums() for _ in PLACES]
         self._forward = forward
 
@@ -46,7 +48,18 @@ class LayerSwitch(ForgottenInCopies, Generic[_Module]):
 
     def begin_step(self) -> None:
         """Forgets what was measured in the last step, or in the first run of this one."""
-        self.calls = 0
+        self.calls = int(self._assumes_calls)
+
+    def note_call(self) -> None:
+        """The module is called, with gradients."""
+        # Compilers break their graph where a change outside of it is made under activation checkpointing.
+        if not torch.compiler.is_compiling():
+            self.calls = 1
+
+    def assume_called(self) -> None:
+        """The module stands in a part that is compiled: calls are not counted there."""
+        self._assumes_calls = instance_forward.is_installed(self.module)
+        self.calls = int(self._assumes_calls)
 
     def end_step(self) -> None:
         """What the low path remembers takes the step in."""

@@ -9,8 +9,7 @@ Goals: the C++ engine's low path, on the CPU bit for bit; the path of a backward
 pickles of the model are plain models. Non-goals: deciding.
 """
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,31 +18,31 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from gnmr import _core, fp8_matrix, low_linear_ops
+from gnmr import _core, fp8_matrix, layer_handles, low_linear_ops
 from gnmr._core import Error
 from gnmr.amax_memory import AmaxMemory
 from gnmr.casts import (
     FORWARD,
     INPUT,
     INPUT_GRADIENT,
+    OPERANDS,
     OUTPUT_GRADIENT,
     SUMS_OVER_ROWS,
     WEIGHT,
     WEIGHT_GRADIENT,
     cast_operand,
     recipe_of,
+    without_autocast,
 )
 from gnmr.fp8_matrix import Fp8Cast, Fp8Matrix, Fp8Side, cast_to_fp8, makes_codes
 from gnmr.instance_forward import switch_of
 from gnmr.layer_switch import LayerSwitch
+from gnmr.low_linear_traced import Neighbours, traced_recipe
 from gnmr.product_errors import SquareSum
 from gnmr.switches import ExtraBytes
 
 #: An operand as the low path has it: numbers, or codes with their scales.
 LowOperand = Tensor | Fp8Matrix
-
-#: The operand of each place of each product.
-_OPERANDS = ((INPUT, WEIGHT), (OUTPUT_GRADIENT, WEIGHT), (OUTPUT_GRADIENT, INPUT))
 
 
 @dataclass
@@ -59,18 +58,15 @@ def _numbers(operand: LowOperand, sums_over_rows: bool) -> Tensor:
     return operand.values(sums_over_rows) if isinstance(operand, Fp8Matrix) else operand.to(torch.float32)
 
 
-def _without_autocast(device: str) -> AbstractContextManager[Any]:
-    """Products here have the types that they are given."""
-    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
-
-
 class LowLinear(LayerSwitch[nn.Linear]):
     """The switch of one linear layer: measuring, installed, frugal (gnmr.switches)."""
 
     backend = "gnmr's low linear"
     high_is_exact = True
 
-    def __init__(self, module: nn.Linear, recipe: str, layer: int, clock: StepClock) -> None:
+    def __init__(self, module: nn.Linear, recipe: str, layer: int, clock: StepClock,
+                 neighbours: Neighbours | None = None) -> None:
+        """`neighbours`: the layers that may be compiled together with it."""
         rules = recipe_of(recipe)
         super().__init__(module, forward, 3 * module.in_features * module.out_features,
                          [rules.expected_error(product) for product in range(3)])
@@ -78,12 +74,31 @@ class LowLinear(LayerSwitch[nn.Linear]):
         self.rules = rules
         self.memory = AmaxMemory(rules)
         self.remembers = any(self.memory.wants(operand) for operand in range(3))
-        self.handle = low_linear_ops.new_handle(self)
+        self.handle = layer_handles.new_handle(self)
+        self.traced = traced_recipe(recipe, rules)
+        self.neighbours = neighbours or Neighbours()
         self.measures_output = False
         self._output_square = SquareSum()
         self._layer = layer
         self._clock = clock
         self._may_run_on: torch.device | None = None  # that is no CPU, and was looked at
+
+    def stand_among(self, neighbours: Neighbours) -> None:
+        """The layers that it is compiled together with."""
+        self.neighbours = neighbours
+        neighbours.hear(self._layer, self.high or self.comparing)
+
+    def set_high(self, high: bool) -> None:
+        super().set_high(high)
+        self.neighbours.hear(self._layer, high)
+
+    def begin_trial(self) -> None:
+        super().begin_trial()
+        self.neighbours.hear(self._layer, True)
+
+    def end_trial(self) -> Sequence[float]:
+        self.neighbours.hear(self._layer, self.high)
+        return super().end_trial()
 
     def begin_step(self) -> None:
         super().begin_step()
@@ -135,6 +150,11 @@ class LowLinear(LayerSwitch[nn.Linear]):
             raise Error(f"recipe={self.recipe!r}: {reason}")
         self._may_run_on = device
 
+    def is_calm(self, device: torch.device) -> bool:
+        """For compilers: whether nothing is wanted of it but the low product, nor of its neighbours."""
+        return (self.traced is not None and self.neighbours.calm and not self.measures_output
+                and (device.type == "cpu" or (device.type == "cuda" and self.traced.has_codes)))
+
     def compare(self, product: int, low: Callable[[], Tensor], high: Tensor) -> None:
         """In a trial: what the low path would have made."""
         if self.comparing:
@@ -152,7 +172,7 @@ class LowLinear(LayerSwitch[nn.Linear]):
 
     def _delayed_place(self, operand: int) -> tuple[int, int]:
         return next((product, place) for product in range(3) for place in range(2)
-                    if _OPERANDS[product][place] == operand and self.rules.is_delayed(product, place))
+                    if OPERANDS[product][place] == operand and self.rules.is_delayed(product, place))
 
     def _note_codes(self, operand: int, matrix: Tensor, make: Callable[[int], Fp8Cast]) -> Fp8Matrix:
         """A cast that also finds the amax that is remembered."""
@@ -185,7 +205,7 @@ class LowLinear(LayerSwitch[nn.Linear]):
             return Fp8Cast(self.rules, product, place, both_sides or not sums_over_rows, both_sides or sums_over_rows,
                            scale_at, amax)
 
-        return self._note_codes(_OPERANDS[product][place], matrix, make) if notes else cast_to_fp8(matrix, make(0))
+        return self._note_codes(OPERANDS[product][place], matrix, make) if notes else cast_to_fp8(matrix, make(0))
 
     def _cast(self, product: int, place: int, matrix: Tensor, both_sides: bool, notes: bool) -> LowOperand:
         return self.cast(product, place, matrix, both_sides, notes) if makes_codes(matrix) else \
@@ -255,8 +275,7 @@ def forward(module: nn.Linear, input: Tensor) -> Tensor:
     if low is None:
         return functional.linear(input, weight, bias)
     if torch.compiler.is_compiling():
-        # What a compiler sees does not depend on any switch: the operator looks when it runs.
-        return low_linear_ops.linear(input, weight, bias, low.handle, low.recipe)
+        return low_linear_ops.linear(input, weight, bias, low)
     trains = torch.is_grad_enabled()
     observes = low.remembers or low.comparing or low.measures_output
     if low.high and not (observes and trains) and not low.comparing:
@@ -267,7 +286,7 @@ def forward(module: nn.Linear, input: Tensor) -> Tensor:
         return _apply(input, weight, bias, low, trains)
     dtype = torch.get_autocast_dtype(device)
     bias = bias.to(dtype) if bias is not None else None
-    with _without_autocast(device):
+    with without_autocast(device):
         return _apply(input.to(dtype), weight.to(dtype), bias, low, trains)
 
 
@@ -369,7 +388,7 @@ class _LinearFunction(torch.autograd.Function):
         saved = Saved(ctx.runs_low, weight, low.operand_of(1, *cast_weight), matrix,
                       low.operand_of(0, input_values, input_scales))
         gradient = output_gradient.reshape(-1, ctx.outputs)
-        with _without_autocast(gradient.device.type):
+        with without_autocast(gradient.device.type):
             input_gradient, weight_gradient = backward_products(low, saved, gradient, *ctx.needs_input_grad[:2])
         if input_gradient is not None:
             input_gradient = input_gradient.view(ctx.input_shape)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Our low path for compilers: `torch.ops.gnmr.low_linear_2` and its backward.
 
-A compiled block holds these operators as they are and passes each the number of its layer as a tensor. What the layer's
-switch says, what its low path remembers and what a trial measures is looked up when the operator runs: one graph serves
-every recovery set, and all blocks of one shape share it.
+While all layers of a block run low and nothing else is wanted of them, a compiler sees casts and products one by one
+(gnmr.low_linear_traced). Else the block holds these operators as they are and passes each the number of its layer as a
+tensor. What the layer's switch says and what its low path remembers is looked up when the operator runs: one graph
+serves every recovery set, and all blocks of one shape share it.
 
 What the forward keeps for backward has the same shapes on both paths. On the CPU the input takes the place of its
 cast; on a CUDA device, where that is a byte an element, there is a place for each, and the one that is not filled holds
@@ -16,22 +17,17 @@ Non-goals: fusion with what stands around the layer.
 
 from __future__ import annotations
 
-from itertools import count
 from typing import TYPE_CHECKING, Any
-from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
 
-from gnmr import fp8_matrix
-from gnmr._core import Error
+from gnmr import fp8_matrix, low_linear_traced
 from gnmr.casts import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, operators, recipe_of
+from gnmr.layer_handles import layer_of
 
 if TYPE_CHECKING:
     from gnmr.low_linear import LowLinear, LowOperand
-
-_numbers = count(1)
-_layers: WeakValueDictionary[int, LowLinear] = WeakValueDictionary()
 
 # Compilers keep code on disk by the names of operators: one whose results change gets another name.
 operators.define(  # type: ignore[no-untyped-call]
@@ -44,20 +40,6 @@ operators.define(  # type: ignore[no-untyped-call]
     " Tensor weight_scales, Tensor plain_input, Tensor path, Tensor layer, bool wants_input, bool wants_weight)"
     " -> (Tensor, Tensor)"
 )
-
-
-def new_handle(low: LowLinear) -> Tensor:
-    """The number of a layer, as a tensor: compilers take it as an input and do not look at its value."""
-    number = next(_numbers)
-    _layers[number] = low
-    return torch.tensor(number, device="cpu")
-
-
-def _layer_of(handle: Tensor) -> LowLinear:
-    low = _layers.get(int(handle))
-    if low is None:
-        raise Error("low_linear: expected a layer that is attached; a compiled block outlived its control")
-    return low
 
 
 def _keeps(recipe: str, matrix: Tensor) -> tuple[bool, bool]:
@@ -112,7 +94,7 @@ def _kept(low: LowLinear, place: int, operand: Tensor, cast: LowOperand | None,
 def _low_linear(matrix: Tensor, weight: Tensor, layer: Tensor, recipe: str, trains: bool) -> tuple[Tensor, ...]:
     from gnmr.low_linear import forward_product
 
-    low = _layer_of(layer)
+    low = layer_of(layer)
     keeps_input, keeps_weight = (keeps and trains for keeps in _keeps(recipe, matrix))
     result, runs_low, low_input, low_weight = forward_product(low, matrix, weight, trains, (keeps_input, keeps_weight))
     plain = _nothing(matrix)
@@ -137,7 +119,7 @@ def _low_linear_backward(gradient: Tensor, weight: Tensor, kept_input: Tensor, i
                          wants_input: bool, wants_weight: bool) -> tuple[Tensor, Tensor]:
     from gnmr.low_linear import Saved, backward_products
 
-    low = _layer_of(layer)
+    low = layer_of(layer)
     keeps_input, keeps_weight = _keeps(low.recipe, gradient)
     codes = fp8_matrix.makes_codes(gradient)
     saved = Saved(bool(path), weight, None, None, None)
@@ -181,13 +163,18 @@ for _name, _run, _shape in (("low_linear_2", _low_linear, _low_linear_shape),
 torch.library.register_autograd("gnmr::low_linear_2", _backward, setup_context=_save, lib=operators)
 
 
-def linear(input: Tensor, weight: Tensor, bias: Tensor | None, layer: Tensor, recipe: str) -> Tensor:
-    """The layer as a compiler sees it."""
-    device = input.device.type
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None, low: LowLinear) -> Tensor:
+    """The layer as a compiler sees it: in two variants, whatever is switched."""
+    device, trains = input.device.type, torch.is_grad_enabled()
     if torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
         input, weight, bias = input.to(dtype), weight.to(dtype), bias.to(dtype) if bias is not None else None
     matrix = input.reshape(-1, weight.shape[1])
-    result: Tensor = torch.ops.gnmr.low_linear_2(matrix, weight, layer, recipe, torch.is_grad_enabled())[0]
+    result: Tensor
+    if low.is_calm(input.device):
+        assert low.traced is not None
+        result = low_linear_traced.product(matrix, weight, low.handle, low.traced, trains)
+    else:
+        result = torch.ops.gnmr.low_linear_2(matrix, weight, low.handle, low.recipe, trains)[0]
     result = result.view(*input.shape[:-1], weight.shape[0])
     return result if bias is None else result + bias

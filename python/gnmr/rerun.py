@@ -82,14 +82,19 @@ class FirstForward:
     """A hook that remembers the generators' state, and looks at the model before its first forward; a copy or a pickle
     of the model has one that does nothing."""
 
-    def __init__(self, random: RandomState, look: Callable[[], None]) -> None:
+    def __init__(self, random: RandomState, look: Callable[[bool], None]) -> None:
+        """`look` is told whether the whole model is compiled."""
         self._random = random
-        self._look: Callable[[], None] | None = look
+        self._look: Callable[[bool], None] | None = look
+        self._run = torch.compiler.disable(self._see)  # type: ignore[no-untyped-call]
 
     def __call__(self, model: nn.Module, args: object) -> None:
+        self._run(model, torch.compiler.is_compiling())
+
+    def _see(self, model: nn.Module, is_compiled: bool) -> None:
         if self._look is not None:
             look, self._look = self._look, None
-            look()
+            look(is_compiled)
         self._random.remember(model)
 
     def __deepcopy__(self, memo: dict[int, object]) -> object:

@@ -16,6 +16,7 @@ from gnmr import _core
 from gnmr._core import Error, glob_matches
 from gnmr.fp8_matrix import refusal
 from gnmr.low_linear import LowLinear, StepClock
+from gnmr.low_linear_traced import Neighbours
 from gnmr.ranks_pieces import is_spread
 from gnmr.switches import Switch, backend_name, maker_of
 
@@ -146,6 +147,7 @@ class _Walk:
     def __init__(self, choice: UnitChoice) -> None:
         self._choice = choice
         self._owner: dict[int, str] = {}
+        self._neighbours = Neighbours()
         self.units: list[WatchedUnit] = []
         self.left_out: list[LeftOut] = []
 
@@ -169,7 +171,8 @@ class _Walk:
         if not reason and make is None and isinstance(module, nn.Linear):
             reason = _trouble(module, self._choice.recipe)
             if not reason and self._choice.recipe is not None:
-                switch = LowLinear(module, self._choice.recipe, len(self.units), self._choice.clock)
+                switch = LowLinear(module, self._choice.recipe, len(self.units), self._choice.clock,
+                                   self._neighbours)
         if reason:
             self.left_out.append(LeftOut(name, cost, reason))
             return

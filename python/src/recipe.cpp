@@ -57,6 +57,12 @@ void bind_rules(nb::class_<Recipe>& recipe) {
           },
           "product"_a, "place"_a, "The size of the random Hadamard transform before the cast; 0: none.")
       .def(
+          "is_random",
+          [](const Recipe& self, std::size_t product, std::size_t place) {
+            return rule_of(self, product, place).rounding == formats::Rounding::stochastic;
+          },
+          "product"_a, "place"_a, "Whether the cast rounds by chance.")
+      .def(
           "ignores_direction",
           [](const Recipe& self, std::size_t product, std::size_t place) {
             return rule_of(self, product, place).ignores_direction();

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from devices import DEVICE, cuda_only, near, needs_own_low_path, to_float8
+from devices import DEVICE, ON_CUDA, cuda_only, near, needs_own_low_path, to_float8
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 import gnmr
 from gnmr.conformance_compiled import counted_compilations, random_set, recovery_sets
@@ -89,6 +90,11 @@ def fresh_compiler() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
+def variants(seen: list[str]) -> int:
+    """How often one piece of code was compiled; entries are `frame/variant`."""
+    return len({entry.partition("/")[2] for entry in seen})
+
+
 def switched_at_random(ctl: gnmr.Control, run: Callable[[], object], sets: int) -> list[str]:
     """Runs every set once, then so many by chance, which compile nothing more; what was compiled."""
     with counted_compilations() as seen, torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
@@ -127,33 +133,125 @@ def test_two_hundred_recovery_sets_compile_nothing(kind: str) -> None:
     for layer in model.layers:
         layer.compile(backend="aot_eager")
     seen = switched_at_random(ctl, lambda: step(model, ctl), 200)
-    # Our own operators look at the switch when they run; torchao's layers are compiled for each of eight variants.
-    assert len({entry.partition("/")[2] for entry in seen}) == (8 if kind == "torchao" else 1)
+    # Our own layers: all of a block low, or operators that look at the switch when they run. Torchao's layers are
+    # compiled for each of eight variants.
+    assert variants(seen) == (8 if kind == "torchao" else 2)
 
 
-@pytest.mark.parametrize(("kind", "wraps"), [("fp8-tensorwise", True), ("nvfp4-hadamard", False),
-                                             ("fp8-delayed", False), ("torchao", False)])
-def test_the_numbers_are_those_of_eager_blocks(kind: str, wraps: bool) -> None:
+def test_a_model_that_is_compiled_as_one_has_two_variants() -> None:
+    model, recipe = make("fp8-tensorwise")
+    model.layers.extend(Block().to(DEVICE) for _ in range(3))
+    ctl = gnmr.attach(model, recipe=recipe, quiet=True, strict=True, watch=True, group_max=1)
+    compiled = torch.compile(model, backend="aot_eager")
+    step(compiled, ctl)  # the hook before the first forward is seen once
+    switched_at_random(ctl, lambda: step(compiled, ctl), 20)
+
+
+def test_blocks_that_are_compiled_apart_do_not_mind_each_other() -> None:
+    model, recipe = make("fp8-tensorwise")
+    ctl = gnmr.attach(model, recipe=recipe, quiet=True, strict=True, watch=True)
+    for layer in model.layers:
+        layer.compile(backend="aot_eager")
+    ctl.set("layers.1.q", "high")
+    step(model, ctl)
+    with torch.profiler.profile() as profile:
+        step(model, ctl)
+    ran = {event.key: event.count for event in profile.key_averages()}
+    assert ran["gnmr::low_linear_2"] == 7 and ran["gnmr::low_cast_1"] == 7
+
+
+class Checkpointed(nn.Module):
+    """A block whose forward runs again in backward."""
+
+    def __init__(self, block: Block) -> None:
+        super().__init__()
+        self.block = block
+
+    def forward(self, x: Tensor) -> Tensor:
+        return checkpoint(self.block, x, use_reentrant=False)
+
+
+@pytest.mark.parametrize(("kind", "wraps", "checkpoints"), [
+    ("fp8-tensorwise", True, False), ("fp8-rowwise", False, True), ("fp8-deepseek", False, False),
+    ("fp8-delayed", False, False), ("fp8-delayed", False, True), ("nvfp4-hadamard", False, False),
+    ("int4-act", False, True), ("torchao", False, False), ("torchao", False, True)])
+def test_the_numbers_are_those_of_eager_blocks(kind: str, wraps: bool, checkpoints: bool) -> None:
     found = []
     for compiles in (False, True):
         model, recipe = make(kind)
+        if checkpoints:
+            model.layers = nn.ModuleList(map(Checkpointed, model.layers))
+        inside = ".block" if checkpoints else ""
         ctl = gnmr.attach(model, recipe=recipe, quiet=True, strict=True, watch=True)
         for index, layer in enumerate(model.layers if compiles else ()):
             if wraps:
-                model.layers[index] = torch.compile(layer, backend="aot_eager")
+                model.layers[index] = torch.compile(layer, backend="aot_eager", fullgraph=True)
             else:
-                layer.compile(backend="aot_eager")
+                layer.compile(backend="aot_eager", fullgraph=True)
         gradients = []
-        for names in ([], ["layers.1.q", "layers.2.down"], [unit.name for unit in ctl.units], []):
+        for names in ([], [f"layers.1{inside}.q", f"layers.0{inside}.down"], [unit.name for unit in ctl.units], []):
             set_high(ctl, names)
             gradients.append(step(model, ctl))
         found.append(gradients)
         if recipe is not None:
             assert all(unit.switch.calls == 0 for unit in ctl.units)
     for eager, compiled in zip(*found, strict=True):
-        assert not torch.equal(found[0][0]["layers.0.q.weight"], found[0][2]["layers.0.q.weight"])
+        name = f"layers.0{inside}.q.weight"
+        assert not torch.equal(found[0][0][name], found[0][2][name])
         for name, gradient in eager.items():
             assert near(gradient, compiled[name], rtol=1e-3, atol=1e-6), name
+
+
+@pytest.mark.parametrize("kind", ["fp8-tensorwise", "fp8-rowwise", "fp8-delayed", "nvfp4-hadamard"])
+def test_both_variants_of_a_block_make_the_same_bits(kind: str) -> None:
+    found = []
+    for calm in (True, False):
+        model, recipe = make(kind)
+        ctl = gnmr.attach(model, recipe=recipe, quiet=True, strict=True, watch=True)
+        for layer in model.layers:
+            layer.compile(backend="aot_eager")
+        gradients = []
+        for _ in range(3):
+            gradients.append(step(model, ctl))
+            for unit in ctl.units:
+                unit.switch.neighbours.calm = calm
+        found.append(gradients)
+    for one, other in zip(*found, strict=True):
+        assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("kind", ["fp8-tensorwise", "fp8-delayed"])
+def test_autocast_is_that_of_eager_blocks(kind: str) -> None:
+    found = []
+    for compiles in (False, True):
+        model, recipe = make(kind)
+        ctl = gnmr.attach(model, recipe=recipe, quiet=True, strict=True, watch=True)
+        for layer in model.layers if compiles else ():
+            layer.compile(backend="aot_eager")
+        with torch.autocast(DEVICE.type, dtype=torch.bfloat16):
+            found.append(step(model, ctl))
+    for name, gradient in found[0].items():
+        assert near(gradient, found[1][name], rtol=1e-2, atol=1e-5), name
+
+
+def test_a_layer_that_is_never_called_is_told() -> None:
+    """Also where its block is compiled."""
+
+    class Idle(Block):
+        def __init__(self) -> None:
+            super().__init__()
+            self.spare = nn.Linear(WIDTH, WIDTH, bias=False)
+
+    torch.manual_seed(0)
+    model = Transformer().to(DEVICE)
+    model.layers[1] = Idle().to(DEVICE)
+    ctl = gnmr.attach(model, recipe="fp8-tensorwise", quiet=True, strict=True, watch=True)
+    for layer in model.layers:
+        layer.compile(backend="aot_eager")
+    tokens = torch.arange(16, device=DEVICE).view(2, 8)
+    model(tokens).sum().backward()
+    with pytest.warns(UserWarning, match=r"1 units were not called in the first step.*: layers.1.spare"):
+        ctl.step()
 
 
 @pytest.mark.parametrize("kind", ["fp8-tensorwise", pytest.param("torchao", marks=cuda_only)])
@@ -165,11 +263,21 @@ def test_inductor_takes_it(kind: str) -> None:
         layer.compile(fullgraph=True)
     with counted_compilations() as seen:
         compiled = step(model, ctl)
-        warm = len(seen)
         set_high(ctl, ["layers.0.up"])
         high = step(model, ctl)
+        assert variants(seen) == 2
+        set_high(ctl, ["layers.1.q", "layers.0.k"])
+        step(model, ctl)
         # Torchao's layers are compiled for each variant of a block.
-        assert recipe is None or len(seen) == warm
+        assert recipe is None or variants(seen) == 2
+    set_high(ctl, [])
+    with torch.profiler.profile() as profile:
+        step(model, ctl)
+    # On a CPU the operator that looks up what a cast needs calls the one that casts.
+    casting = ("gnmr::fp8_cast_1", "gnmr::low_cast_1") if ON_CUDA else ("gnmr::cast_operand",)
+    casts = sum(event.count for event in profile.key_averages() if event.key in casting)
+    # Of each block: four inputs (q, k and v share theirs, gate and up too), seven weights, seven gradients.
+    assert recipe is None or casts == BLOCKS * 18
     for name, gradient in eager.items():
         assert near(gradient, compiled[name], rtol=1e-2, atol=1e-5), name
     assert not torch.equal(high["layers.0.up.weight"], compiled["layers.0.up.weight"])

@@ -86,7 +86,7 @@ def forward(module: nn.Module, *arguments: Any, **named: Any) -> Any:
     if switch is None:
         return plain(module, *arguments, **named)
     if torch.is_grad_enabled():
-        switch.calls = 1
+        switch.note_call()
     manager = _manager()
     if not (switch.high or switch.comparing) or not manager.is_fp8_enabled():
         return plain(module, *arguments, **named)

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Our low path as compilers see it while all layers of a block run it: casts and products one by one.
+
+Goals: what anybody would write who has no switch. So a compiler makes one cast of the input that q, k and v share,
+fuses what stands around the products, and plans memory; calm steps cost what they would without us. Where a cast
+depends on more than its operand (scales that are remembered, chance) its operator looks that up when it runs, by the
+layer's number. Non-goals: what is switched or measured (gnmr.low_linear_ops).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gnmr import _core, fp8_matrix
+from gnmr.casts import (
+    FORWARD,
+    INPUT_GRADIENT,
+    OPERANDS,
+    SUMS_OVER_ROWS,
+    WEIGHT_GRADIENT,
+    cast_operand,
+    cast_shape,
+    operators,
+    recipe_of,
+    without_autocast,
+)
+from gnmr.layer_handles import layer_of
+
+_PLACES = tuple((product, place) for product in range(3) for place in range(2))
+
+#: What an operand's cast in one product is to another product: of input, weight and output's gradient.
+_PAIRS = ((FORWARD, 0, WEIGHT_GRADIENT, 1), (FORWARD, 1, INPUT_GRADIENT, 1), (INPUT_GRADIENT, 0, WEIGHT_GRADIENT, 0))
+
+# Compilers keep code on disk by the names of operators: one whose results change gets another name.
+operators.define(  # type: ignore[no-untyped-call]
+    "fp8_cast_1(Tensor matrix, str recipe, int product, int place, bool by_rows, bool by_columns)"
+    " -> (Tensor codes, Tensor scales, Tensor turned_codes, Tensor turned_scales)"
+)
+operators.define(  # type: ignore[no-untyped-call]
+    "low_cast_1(Tensor matrix, Tensor layer, str recipe, int product, int place, bool both_sides, bool notes)"
+    " -> (Tensor codes, Tensor scales, Tensor turned_codes, Tensor turned_scales)"
+)
+operators.define(  # type: ignore[no-untyped-call]
+    "fp8_product_1(Tensor left, Tensor left_scales, Tensor right, Tensor right_scales, str recipe, int product,"
+    " ScalarType dtype) -> Tensor"
+)
+
+
+def _nothing(like: Tensor) -> Tensor:
+    return like.new_empty(0, dtype=torch.float32)
+
+
+def _parts(made: fp8_matrix.Fp8Matrix, like: Tensor) -> tuple[Tensor, ...]:
+    return tuple(tensor for side in (made.by_rows, made.by_columns)
+                 for tensor in ((_nothing(like), _nothing(like)) if side is None else (side.codes, side.scales)))
+
+
+def _fp8_cast(matrix: Tensor, recipe: str, product: int, place: int, by_rows: bool,
+              by_columns: bool) -> tuple[Tensor, ...]:
+    cast = fp8_matrix.Fp8Cast(recipe_of(recipe), product, place, by_rows, by_columns)
+    return _parts(fp8_matrix.cast_to_fp8(matrix, cast), matrix)
+
+
+def _fp8_cast_shape(matrix: Tensor, recipe: str, product: int, place: int, by_rows: bool,
+                    by_columns: bool) -> tuple[Tensor, ...]:
+    rules, (rows, columns) = recipe_of(recipe), matrix.shape
+    dtype, groups = fp8_matrix.code_type(rules, product, place), rules.fp8_groups(product, place)
+    result: list[Tensor] = []
+    for wanted, m, k in ((by_rows, rows, columns), (by_columns, columns, rows)):
+        result += [matrix.new_empty((m, k), dtype=dtype),
+                   matrix.new_empty(fp8_matrix.scale_shape(groups, m, k), dtype=torch.float32)] if wanted \
+            else [_nothing(matrix), _nothing(matrix)]
+    return tuple(result)
+
+
+def _low_cast(matrix: Tensor, layer: Tensor, recipe: str, product: int, place: int, both_sides: bool,
+              notes: bool) -> tuple[Tensor, ...]:
+    low = layer_of(layer)
+    if notes and product == FORWARD:
+        low.note_call()
+    notes_in_cast = notes and low.notes_in_cast(product, matrix)
+    if notes and not notes_in_cast:
+        low.observe(OPERANDS[product][place], matrix)
+    made = low.cast(product, place, matrix, both_sides, notes_in_cast)
+    if isinstance(made, fp8_matrix.Fp8Matrix):
+        return _parts(made, matrix)
+    return made, _nothing(matrix), _nothing(matrix), _nothing(matrix)
+
+
+def _low_cast_shape(matrix: Tensor, layer: Tensor, recipe: str, product: int, place: int, both_sides: bool,
+                    notes: bool) -> tuple[Tensor, ...]:
+    if not fp8_matrix.makes_codes(matrix):
+        return cast_shape(matrix, recipe, product, place), _nothing(matrix), _nothing(matrix), _nothing(matrix)
+    over_rows = SUMS_OVER_ROWS[product][place]
+    return _fp8_cast_shape(matrix, recipe, product, place, both_sides or not over_rows, both_sides or over_rows)
+
+
+def _fp8_product(left: Tensor, left_scales: Tensor, right: Tensor, right_scales: Tensor, recipe: str, product: int,
+                 dtype: torch.dtype) -> Tensor:
+    rules = recipe_of(recipe)
+
+    def matrix(place: int, side: fp8_matrix.Fp8Side) -> fp8_matrix.Fp8Matrix:
+        over_rows = SUMS_OVER_ROWS[product][place]
+        return fp8_matrix.Fp8Matrix(rules.fp8_groups(product, place), None if over_rows else side,
+                                    side if over_rows else None)
+
+    return fp8_matrix.multiply(recipe, product, matrix(0, fp8_matrix.Fp8Side(left, left_scales)),
+                               matrix(1, fp8_matrix.Fp8Side(right, right_scales)), dtype)
+
+
+def _fp8_product_shape(left: Tensor, left_scales: Tensor, right: Tensor, right_scales: Tensor, recipe: str,
+                       product: int, dtype: torch.dtype) -> Tensor:
+    return left.new_empty((left.shape[0], right.shape[0]), dtype=dtype)
+
+
+for _name, _run, _shape in (("fp8_cast_1", _fp8_cast, _fp8_cast_shape), ("low_cast_1", _low_cast, _low_cast_shape),
+                            ("fp8_product_1", _fp8_product, _fp8_product_shape)):
+    for _device in ("CPU", "CUDA"):
+        operators.impl(_name, _run, _device)  # type: ignore[no-untyped-call]
+    torch.library.register_fake(f"gnmr::{_name}", _shape, lib=operators)
+
+
+class Neighbours:
+    """What layers that are compiled together have in common: compilers guard on `calm`."""
+
+    def __init__(self) -> None:
+        self.calm = True
+        self._loud: set[int] = set()
+
+    def hear(self, layer: int, is_loud: bool) -> None:
+        """Whether a layer is high, or measured."""
+        (self._loud.add if is_loud else self._loud.discard)(layer)
+        self.calm = not self._loud
+
+
+@dataclass(frozen=True)
+class TracedRecipe:
+    """All that a compiler has to know of a recipe, as constants."""
+
+    name: str
+    casts: tuple[tuple[bool, bool], ...]  # whether the operand of a product at a place is cast
+    shares: tuple[bool, ...]  # one cast of input, weight, gradient is enough; numbers
+    shares_codes: tuple[bool, ...]  # and codes
+    has_codes: bool  # it can run on a GPU
+    looks_up: bool  # its casts depend on more than their operands
+    counts_at: int  # the operand of forward whose cast tells that the layer is called; a weight is nobody else's
+
+
+def traced_recipe(name: str, rules: _core.Recipe) -> TracedRecipe | None:
+    """None: it is not written here, the operators of gnmr.low_linear_ops do it."""
+    casts = tuple((rules.casts(product, 0), rules.casts(product, 1)) for product in range(3))
+    looks_up = any(rules.is_delayed(*where) or rules.hadamard(*where) or rules.is_random(*where)
+                   for where in _PLACES if rules.casts(*where))
+    has_codes = rules.has_fp8_codes and _core.kernels_available()
+    if not any(casts[FORWARD]) or ((has_codes or looks_up) and not all(map(all, casts))):
+        return None  # nobody tells of calls; products of codes and numbers; amaxes of what is not cast
+
+    def shares(codes: bool) -> tuple[bool, ...]:
+        return tuple(rules.shares_cast(*pair, codes) for pair in _PAIRS)
+
+    return TracedRecipe(name, casts, shares(False), shares(True), has_codes, looks_up,
+                        1 if casts[FORWARD][1] else 0)
+
+
+def _cast(recipe: TracedRecipe, layer: Tensor, product: int, place: int, matrix: Tensor, both_sides: bool,
+          notes: bool) -> tuple[Tensor, ...]:
+    """Numbers; or codes and scales for products that sum over columns, and over rows. `notes`: it is the first of this
+    operand in a step that trains."""
+    made: tuple[Tensor, ...]
+    if not recipe.casts[product][place]:
+        return (matrix.to(torch.float32),)
+    codes, over_rows = fp8_matrix.makes_codes(matrix), SUMS_OVER_ROWS[product][place]
+    if recipe.looks_up or (product == FORWARD and place == recipe.counts_at):
+        made = torch.ops.gnmr.low_cast_1(matrix, layer, recipe.name, product, place, both_sides, notes)
+        return made if codes else made[:1]
+    if not codes:
+        return (cast_operand(matrix, recipe.name, product, place, 0.0, 0, 0),)
+    made = torch.ops.gnmr.fp8_cast_1(matrix, recipe.name, product, place, both_sides or not over_rows,
+                                     both_sides or over_rows)
+    return made
+
+
+def _side(product: int, place: int, operand: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    if len(operand) == 1:
+        return operand
+    return operand[2:] if SUMS_OVER_ROWS[product][place] else operand[:2]
+
+
+def _multiply(recipe: TracedRecipe, product: int, left: tuple[Tensor, ...], right: tuple[Tensor, ...],
+              dtype: torch.dtype) -> Tensor:
+    if len(left) > 1:
+        result: Tensor = torch.ops.gnmr.fp8_product_1(*left, *right, recipe.name, product, dtype)
+        return result
+    left_rows, right_rows = SUMS_OVER_ROWS[product]
+    return torch.mm(left[0].t() if left_rows else left[0], right[0] if right_rows else right[0].t()).to(dtype)
+
+
+class _TracedFunction(torch.autograd.Function):
+    """The three products; what is kept for backward is the cast that it can use, or the operand."""
+
+    @staticmethod
+    def forward(ctx: Any, matrix: Tensor, weight: Tensor, layer: Tensor, recipe: TracedRecipe, trains: bool) -> Tensor:
+        shares = recipe.shares_codes if fp8_matrix.makes_codes(matrix) else recipe.shares
+        low_input = _cast(recipe, layer, FORWARD, 0, matrix, shares[0] and trains, trains)
+        low_weight = _cast(recipe, layer, FORWARD, 1, weight, shares[1] and trains, trains)
+        if trains:
+            kept_input = _side(WEIGHT_GRADIENT, 1, low_input) if shares[0] else (matrix,)
+            kept_weight = _side(INPUT_GRADIENT, 1, low_weight) if shares[1] else (weight,)
+            ctx.recipe, ctx.shares, ctx.parts = recipe, shares, len(kept_input)
+            ctx.save_for_backward(layer, *kept_input, *kept_weight)
+        return _multiply(recipe, FORWARD, _side(FORWARD, 0, low_input), _side(FORWARD, 1, low_weight), matrix.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        recipe, shares = ctx.recipe, ctx.shares
+        layer, *saved = ctx.saved_tensors
+        low_input, low_weight = tuple(saved[:ctx.parts]), tuple(saved[ctx.parts:])
+        wants_input, wants_weight = ctx.needs_input_grad[0], ctx.needs_input_grad[1]
+        low_gradient: tuple[Tensor, ...] = ()
+        to_input = to_weight = None
+        # A compiler reads this where forward has switched it off, and runs it where it may be on.
+        with torch.autocast(gradient.device.type, enabled=False):
+            if wants_input:
+                low_gradient = _cast(recipe, layer, INPUT_GRADIENT, 0, gradient, shares[2] and wants_weight, True)
+                if not shares[1]:
+                    low_weight = _cast(recipe, layer, INPUT_GRADIENT, 1, low_weight[0], False, False)
+                    low_weight = _side(INPUT_GRADIENT, 1, low_weight)
+                to_input = _multiply(recipe, INPUT_GRADIENT, _side(INPUT_GRADIENT, 0, low_gradient), low_weight,
+                                     gradient.dtype)
+            if wants_weight:
+                if not (shares[2] and wants_input):
+                    low_gradient = _cast(recipe, layer, WEIGHT_GRADIENT, 0, gradient, False, not wants_input)
+                if not shares[0]:
+                    low_input = _cast(recipe, layer, WEIGHT_GRADIENT, 1, low_input[0], False, False)
+                    low_input = _side(WEIGHT_GRADIENT, 1, low_input)
+                to_weight = _multiply(recipe, WEIGHT_GRADIENT, _side(WEIGHT_GRADIENT, 0, low_gradient), low_input,
+                                      gradient.dtype)
+        return to_input, to_weight, None, None, None
+
+
+def product(matrix: Tensor, weight: Tensor, layer: Tensor, recipe: TracedRecipe, trains: bool) -> Tensor:
+    """The layer's product without its bias. `layer`: its number (gnmr.layer_handles)."""
+    with without_autocast(matrix.device.type):
+        result: Tensor = _TracedFunction.apply(matrix, weight, layer, recipe, trains)  # type: ignore[no-untyped-call]
+    return result
