@@ -6,7 +6,8 @@
 KIND: "watched" (plain layers), "torchao tensorwise", "torchao rowwise", or "own:RECIPE", our low linear; that has
 beside it the same casts and products written as anybody would who wants no switch: operators for the casts, torch's
 products, an autograd function around them. On a GPU: blocks of LLaMA-2 13B's shapes and milliseconds of the clock to an
-idle device. On a CPU: one thread and its processor time.
+idle device, over five steps in a row (a loop does not wait for each), and over one. On a CPU: one thread and its
+processor time.
 """
 
 import argparse
@@ -14,7 +15,6 @@ import gc
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from llama_blocks import LARGE, Sizes, Twin, blocks, own_recipe
@@ -86,7 +86,7 @@ def _cast_shapes(matrix: Tensor, recipe: str, product: int, place: int, by_rows:
 
 
 def _tiles(left: Tensor, left_scales: Tensor, right: Tensor, right_scales: Tensor, groups: str) -> Tensor:
-    return fp8_matrix._multiply_tiles(fp8_matrix.Fp8Side(left, left_scales), fp8_matrix.Fp8Side(right, right_scales),
+    return fp8_matrix.multiply_tiles(fp8_matrix.Fp8Side(left, left_scales), fp8_matrix.Fp8Side(right, right_scales),
                                       groups == "block", torch.bfloat16)
 
 
@@ -98,15 +98,6 @@ torch.library.register_fake("gnmr_bench::delayed_cast", _delayed_cast_shapes, li
 torch.library.register_fake("gnmr_bench::cast", _cast_shapes, lib=operators)
 torch.library.register_fake("gnmr_bench::tiles", lambda left, left_scales, right, right_scales, groups:
                             left.new_empty((left.shape[0], right.shape[0]), dtype=torch.bfloat16), lib=operators)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How codes are multiplied, as a compiler can read it."""
-
-    by: str
-    sums_fast: bool
-    spreads_blocks: bool
 
 
 class Plain:
@@ -124,9 +115,8 @@ class Plain:
             (FORWARD, 0, WEIGHT_GRADIENT, 1), (FORWARD, 1, INPUT_GRADIENT, 1),
             (INPUT_GRADIENT, 0, WEIGHT_GRADIENT, 0))]
         sizes = (tokens, self.rows, self.columns), (tokens, self.columns, self.rows), (self.rows, self.columns, tokens)
-        plans = [fp8_matrix._plan_of(weight.device, recipe, product, *sizes[product], torch.bfloat16)
-                 for product in range(3)] if self.codes else []
-        self.plans = [Plan(plan.by, plan.sums_fast, plan.spreads_blocks) for plan in plans]
+        self.plans = [fp8_matrix.plan_of(weight.device, recipe, product, *sizes[product], torch.bfloat16)
+                      for product in range(3)] if self.codes else []
 
     def cast(self, product: int, place: int, matrix: Tensor, shared: bool) -> tuple[Tensor, ...]:
         """Both sides where two products want it."""
@@ -151,7 +141,7 @@ class Plain:
         groups, plan = self.groups[product], self.plans[product]
         if plan.by == "own":
             return torch.ops.gnmr_bench.tiles(*left, *right, groups)
-        return fp8_matrix._multiply_by_torch(fp8_matrix.Fp8Side(*left), fp8_matrix.Fp8Side(*right), groups,
+        return fp8_matrix.multiply_by_torch(fp8_matrix.Fp8Side(*left), fp8_matrix.Fp8Side(*right), groups,
                                              torch.bfloat16, plan)
 
 
@@ -210,16 +200,17 @@ def calm(kind: str, sizes: Sizes, device: str, pairs_wanted: int) -> None:
     clock = time.perf_counter if device == "cuda" else time.process_time
     wait: Callable[[], None] = torch.cuda.synchronize if device == "cuda" else lambda: None
 
-    def milliseconds(model: nn.Module, clip: Callable[[], object]) -> tuple[float, float]:
-        model.zero_grad()
+    def milliseconds(model: nn.Module, steps: int, clip: Callable[[], object] | None) -> float:
+        """A step, of so many in a row."""
         wait()
         start = clock()
-        model(x).float().square().mean().backward()
+        for _ in range(steps):
+            model.zero_grad()
+            model(x).float().square().mean().backward()
+            if clip is not None:
+                clip()
         wait()
-        middle = clock()
-        clip()
-        wait()
-        return 1e3 * (middle - start), 1e3 * (clock() - start)
+        return 1e3 * (clock() - start) / steps
 
     parameters = list(stock.parameters())
 
@@ -229,22 +220,28 @@ def calm(kind: str, sizes: Sizes, device: str, pairs_wanted: int) -> None:
             memory.end_step()
             memory.begin_step()
 
-    pairs = []
-    for turn in range(-10, pairs_wanted):
-        one = milliseconds(stock, clip_stock)
-        two = milliseconds(watched, lambda: ctl.step(max_norm=1.0))
-        if turn >= 0:
-            pairs.append((one, two))
+    def clip_watched() -> None:
+        ctl.step(max_norm=1.0)
+
     row = [kind]
-    for part in (0, 1):
-        ratios = statistics.quantiles([two[part] / one[part] for one, two in pairs], n=4)
-        row += [f"{statistics.median(one[part] for one, _ in pairs):.2f}",
-                f"{statistics.median(two[part] for _, two in pairs):.2f}",
+    in_a_row = 5 if device == "cuda" else 1
+    for steps, clips in ((in_a_row, False), (in_a_row, True), *([(1, False)] if device == "cuda" else [])):
+        pairs = []
+        for turn in range(-4, pairs_wanted):
+            one = milliseconds(stock, steps, clip_stock if clips else None)
+            two = milliseconds(watched, steps, clip_watched if clips else None)
+            clip_stock()
+            clip_watched()
+            if turn >= 0:
+                pairs.append((one, two))
+        ratios = statistics.quantiles([two / one for one, two in pairs], n=4)
+        row += [*(f"{statistics.median(side):.2f}" for side in zip(*pairs)),
                 f"{ratios[1]:.4f} ({ratios[0]:.4f} to {ratios[2]:.4f})"]
     print("| " + " | ".join(row) + " |", flush=True)
-    if recipe:
-        same = all(torch.equal(one.grad, two.grad) for one, two in zip(stock.parameters(), watched.parameters()))
-        assert same or device == "cuda", "the two sides compute different gradients"
+    off = max(float((one.grad - two.grad).norm() / one.grad.norm())
+              for one, two in zip(stock.parameters(), watched.parameters()))
+    if off > (1e-2 if device == "cuda" else 1e-6):
+        print(f"| {kind} | gradients of the two sides are {off:.2g} apart: they do not compute the same |")
     ctl.detach()
 
 
@@ -253,7 +250,7 @@ def main() -> None:
     arguments.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=["cpu", "cuda"])
     arguments.add_argument("--width", type=int, help="5120 on a GPU, 768 on a CPU")
     arguments.add_argument("--tokens", type=int, help="4096 on a GPU, 512 on a CPU")
-    arguments.add_argument("--pairs", type=int, default=60)
+    arguments.add_argument("--pairs", type=int, default=40)
     arguments.add_argument("kind", nargs="*")
     given = arguments.parse_args()
     sizes = LARGE if given.device == "cuda" else Sizes(768, 12, 2048, 512)
@@ -265,8 +262,9 @@ def main() -> None:
         torch.set_num_threads(1)
     name = torch.cuda.get_device_name() if given.device == "cuda" else "one CPU thread"
     print(f"{name}, torch {torch.__version__}: two compiled blocks of width {sizes.width}, {sizes.tokens} tokens\n\n"
-          "| low path | forward, backward, alone | with GNMR | ratio | and clipping, alone | with GNMR | ratio |\n"
-          "|---|---|---|---|---|---|---|")
+          "| low path | forward, backward, alone | with GNMR | ratio | and clipping, alone | with GNMR | ratio |"
+          + (" each waited for, alone | with GNMR | ratio |\n|---|---|---" if given.device == "cuda" else "\n")
+          + "|---|---|---|---|---|---|---|")
     for kind in given.kind or ["watched", "torchao tensorwise", "torchao rowwise", "own:fp8-tensorwise",
                                "own:fp8-rowwise", "own:fp8-delayed", "own:fp8-deepseek"]:
         try:

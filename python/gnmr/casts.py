@@ -43,6 +43,12 @@ def without_autocast(device: str) -> AbstractContextManager[Any]:
     return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
 
 
+def as_type(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """`tensor.to(dtype)`, which torch 2.11 forgets gradients over where it does nothing at the end of a function that
+    is compiled."""
+    return tensor if tensor.dtype == dtype else tensor.to(dtype)
+
+
 def _has_plain_rows(matrix: Tensor) -> bool:
     return matrix.stride(1) == 1 and (matrix.shape[0] <= 1 or matrix.stride(0) >= matrix.shape[1])
 
@@ -103,7 +109,7 @@ torch.library.register_fake("gnmr::cast_operand", cast_shape, lib=operators)
 def cast_operand(matrix: Tensor, recipe: str, product: int, place: int, scale: float, seed: int,
                  transform_seed: int) -> Tensor:
     """The operand as the cast leaves it: float32, of the same shape, perhaps stored by columns."""
-    result: Tensor = torch.ops.gnmr.cast_operand(matrix.to(torch.float32), recipe, product, place, scale,
+    result: Tensor = torch.ops.gnmr.cast_operand(as_type(matrix, torch.float32), recipe, product, place, scale,
                                                  _signed(seed), _signed(transform_seed))
     return result
 

@@ -4,8 +4,7 @@
 Goals: addresses and streams as numbers, so that the core knows no torch. Non-goals: choosing a device.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,12 +12,36 @@ from torch import Tensor
 #: The types of elements as the kernels number them; casts and comparisons know the first two.
 TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 
+_raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
-@contextmanager
-def stream_on(device: torch.device) -> Iterator[int]:
-    """The stream that is torch's current one on a CUDA device, which is the current device meanwhile."""
-    with torch.cuda.device(device):
-        yield torch.cuda.current_stream(device).cuda_stream
+
+class stream_on:  # noqa: N801 (a context manager, called as a function is)
+    """The stream that is torch's current one on a CUDA device, which is the current device meanwhile: its number."""
+
+    __slots__ = ("_device", "_guard")
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._guard: torch.cuda.device | None = None
+
+    def __enter__(self) -> int:
+        # Several times in each layer: objects of torch's would take longer than a launch.
+        index = torch.cuda.current_device()
+        if self._device.index is not None and self._device.index != index:
+            self._guard = torch.cuda.device(self._device)
+            self._guard.__enter__()  # type: ignore[no-untyped-call]
+            index = self._device.index
+        return _number_of_stream(index)
+
+    def __exit__(self, *failure: Any) -> None:
+        if self._guard is not None:
+            self._guard.__exit__(*failure)
+
+
+def _number_of_stream(index: int) -> int:
+    if _raw_stream is not None:
+        return int(_raw_stream(index))
+    return int(torch.cuda.current_stream(index).cuda_stream)
 
 
 def workspace(count: int, device: torch.device) -> Tensor:

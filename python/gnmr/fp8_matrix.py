@@ -151,20 +151,39 @@ def values_of(side: Fp8Side, groups: str) -> Tensor:
     return codes * scales
 
 
+@dataclass(frozen=True)
+class ProductPlan:
+    """How a product of codes is made: `_core.Fp8Plan` in words that compilers read."""
+
+    by: str
+    sums_fast: bool
+    spreads_blocks: bool
+
+
 @lru_cache(maxsize=4096)
-def _plan_of(device: torch.device, recipe: str, product: int, rows: int, columns: int, depth: int,
-             dtype: torch.dtype) -> _core.Fp8Plan:
+def plan_of(device: torch.device, recipe: str, product: int, rows: int, columns: int, depth: int,
+            dtype: torch.dtype) -> ProductPlan:
+    """The plan of a product [rows, columns] that sums over `depth`."""
     with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
-        return _core.plan_fp8_product(recipe_of(recipe), product, rows, columns, depth, TYPES[dtype])
+        plan = _core.plan_fp8_product(recipe_of(recipe), product, rows, columns, depth, TYPES[dtype])
+    return ProductPlan(plan.by, plan.sums_fast, plan.spreads_blocks)
+
+
+#: Tokens in multiples of it are multiplied in the same way, however many they are.
+TOKENS = 16
+
+
+def plans_of_layer(recipe: str, inputs: int, outputs: int, device: torch.device) -> tuple[ProductPlan, ...]:
+    """The plans of a linear layer's three products, with whole multiples of `TOKENS` tokens."""
+    sizes = ((TOKENS, outputs, inputs), (TOKENS, inputs, outputs), (outputs, inputs, TOKENS))
+    return tuple(plan_of(device, recipe, product, *sizes[product], torch.bfloat16) for product in range(3))
 
 
 def has_real_products(recipe: str, inputs: int, outputs: int, device: torch.device) -> bool:
     """Whether codes are multiplied as they are in all products of a linear layer, with as many tokens as fit."""
     rules = recipe_of(recipe)
-    sizes = ((16, outputs, inputs), (16, inputs, outputs), (outputs, inputs, 16))
-    return all(
-        rules.casts(product, 0) and rules.casts(product, 1)
-        and _plan_of(device, recipe, product, *sizes[product], torch.bfloat16).by != "numbers" for product in range(3))
+    return all(rules.casts(product, 0) and rules.casts(product, 1) and plan.by != "numbers"
+               for product, plan in enumerate(plans_of_layer(recipe, inputs, outputs, device)))
 
 
 def multiply(recipe: str, product: int, left: Fp8Matrix, right: Fp8Matrix, dtype: torch.dtype) -> Tensor:
@@ -174,17 +193,18 @@ def multiply(recipe: str, product: int, left: Fp8Matrix, right: Fp8Matrix, dtype
     rows, depth = one.codes.shape
     columns = other.codes.shape[0]
     made = dtype if dtype in (torch.float32, torch.bfloat16) else torch.float32
-    plan = _plan_of(one.codes.device, recipe, product, rows, columns, depth, made)
+    plan = plan_of(one.codes.device, recipe, product, rows, columns, depth, made)
     if plan.by == "numbers" or rows * columns * depth == 0:
         result = torch.mm(values_of(one, left.groups), values_of(other, right.groups).t())
     elif plan.by == "own":
-        result = _multiply_tiles(one, other, right.groups == "block", made)
+        result = multiply_tiles(one, other, right.groups == "block", made)
     else:
-        result = _multiply_by_torch(one, other, right.groups, made, plan)
+        result = multiply_by_torch(one, other, right.groups, made, plan)
     return result.to(dtype)
 
 
-def _multiply_tiles(left: Fp8Side, right: Fp8Side, right_has_blocks: bool, dtype: torch.dtype) -> Tensor:
+def multiply_tiles(left: Fp8Side, right: Fp8Side, right_has_blocks: bool, dtype: torch.dtype) -> Tensor:
+    """Our own product of codes under scales of tiles."""
     rows, depth = left.codes.shape
     columns = right.codes.shape[0]
     result = torch.empty((rows, columns), dtype=dtype, device=left.codes.device)
@@ -195,8 +215,9 @@ def _multiply_tiles(left: Fp8Side, right: Fp8Side, right_has_blocks: bool, dtype
     return result
 
 
-def _multiply_by_torch(left: Fp8Side, right: Fp8Side, right_groups: str, dtype: torch.dtype,
-                       plan: _core.Fp8Plan) -> Tensor:
+def multiply_by_torch(left: Fp8Side, right: Fp8Side, right_groups: str, dtype: torch.dtype,
+                      plan: ProductPlan) -> Tensor:
+    """torch._scaled_mm: float32 or bfloat16."""
     left_scales, right_scales = left.scales, right.scales
     if right_groups == "row":
         left_scales, right_scales = left_scales.view(-1, 1), right_scales.view(1, -1)

@@ -37,7 +37,7 @@ from gnmr.casts import (
 from gnmr.fp8_matrix import Fp8Cast, Fp8Matrix, Fp8Side, cast_to_fp8, makes_codes
 from gnmr.instance_forward import switch_of
 from gnmr.layer_switch import LayerSwitch
-from gnmr.low_linear_traced import Neighbours, traced_recipe
+from gnmr.low_linear_traced import Neighbours, Plans, traced_recipe
 from gnmr.product_errors import SquareSum
 from gnmr.switches import ExtraBytes
 
@@ -76,6 +76,7 @@ class LowLinear(LayerSwitch[nn.Linear]):
         self.remembers = any(self.memory.wants(operand) for operand in range(3))
         self.handle = layer_handles.new_handle(self)
         self.traced = traced_recipe(recipe, rules)
+        self.plans: Plans = ()
         self.neighbours = neighbours or Neighbours()
         self.measures_output = False
         self._output_square = SquareSum()
@@ -84,8 +85,11 @@ class LowLinear(LayerSwitch[nn.Linear]):
         self._may_run_on: torch.device | None = None  # that is no CPU, and was looked at
 
     def stand_among(self, neighbours: Neighbours) -> None:
-        """The layers that it is compiled together with."""
+        """Before a compiler sees it: the layers that it is compiled together with."""
         self.neighbours = neighbours
+        layer, device = self.module, self.module.weight.device
+        if device.type == "cuda" and self.traced is not None and self.traced.has_codes:
+            self.plans = fp8_matrix.plans_of_layer(self.recipe, layer.in_features, layer.out_features, device)
         neighbours.hear(self._layer, self.high or self.comparing)
 
     def set_high(self, high: bool) -> None:

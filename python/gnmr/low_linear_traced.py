@@ -22,6 +22,7 @@ from gnmr.casts import (
     OPERANDS,
     SUMS_OVER_ROWS,
     WEIGHT_GRADIENT,
+    as_type,
     cast_operand,
     cast_shape,
     operators,
@@ -34,6 +35,9 @@ _PLACES = tuple((product, place) for product in range(3) for place in range(2))
 
 #: What an operand's cast in one product is to another product: of input, weight and output's gradient.
 _PAIRS = ((FORWARD, 0, WEIGHT_GRADIENT, 1), (FORWARD, 1, INPUT_GRADIENT, 1), (INPUT_GRADIENT, 0, WEIGHT_GRADIENT, 0))
+
+#: How the products of a layer's codes are made; empty: that is found when they are.
+Plans = tuple[fp8_matrix.ProductPlan, ...]
 
 # Compilers keep code on disk by the names of operators: one whose results change gets another name.
 operators.define(  # type: ignore[no-untyped-call]
@@ -147,6 +151,7 @@ class TracedRecipe:
     shares_codes: tuple[bool, ...]  # and codes
     has_codes: bool  # it can run on a GPU
     looks_up: bool  # its casts depend on more than their operands
+    groups: tuple[str, ...]  # of the right operands of its products, where it has codes
     counts_at: int  # the operand of forward whose cast tells that the layer is called; a weight is nobody else's
 
 
@@ -162,7 +167,8 @@ def traced_recipe(name: str, rules: _core.Recipe) -> TracedRecipe | None:
     def shares(codes: bool) -> tuple[bool, ...]:
         return tuple(rules.shares_cast(*pair, codes) for pair in _PAIRS)
 
-    return TracedRecipe(name, casts, shares(False), shares(True), has_codes, looks_up,
+    groups = tuple(rules.fp8_groups(product, 1) for product in range(3)) if has_codes else ()
+    return TracedRecipe(name, casts, shares(False), shares(True), has_codes, looks_up, groups,
                         1 if casts[FORWARD][1] else 0)
 
 
@@ -172,7 +178,7 @@ def _cast(recipe: TracedRecipe, layer: Tensor, product: int, place: int, matrix:
     operand in a step that trains."""
     made: tuple[Tensor, ...]
     if not recipe.casts[product][place]:
-        return (matrix.to(torch.float32),)
+        return (as_type(matrix, torch.float32),)
     codes, over_rows = fp8_matrix.makes_codes(matrix), SUMS_OVER_ROWS[product][place]
     if recipe.looks_up or (product == FORWARD and place == recipe.counts_at):
         made = torch.ops.gnmr.low_cast_1(matrix, layer, recipe.name, product, place, both_sides, notes)
@@ -190,33 +196,39 @@ def _side(product: int, place: int, operand: tuple[Tensor, ...]) -> tuple[Tensor
     return operand[2:] if SUMS_OVER_ROWS[product][place] else operand[:2]
 
 
-def _multiply(recipe: TracedRecipe, product: int, left: tuple[Tensor, ...], right: tuple[Tensor, ...],
+def _multiply(recipe: TracedRecipe, plans: Plans, product: int, left: tuple[Tensor, ...], right: tuple[Tensor, ...],
               dtype: torch.dtype) -> Tensor:
+    if len(left) > 1 and plans and plans[product].by == "torch":
+        made = dtype if dtype in (torch.float32, torch.bfloat16) else torch.float32
+        return as_type(fp8_matrix.multiply_by_torch(fp8_matrix.Fp8Side(*left), fp8_matrix.Fp8Side(*right),
+                                                    recipe.groups[product], made, plans[product]), dtype)
     if len(left) > 1:
         result: Tensor = torch.ops.gnmr.fp8_product_1(*left, *right, recipe.name, product, dtype)
         return result
     left_rows, right_rows = SUMS_OVER_ROWS[product]
-    return torch.mm(left[0].t() if left_rows else left[0], right[0] if right_rows else right[0].t()).to(dtype)
+    return as_type(torch.mm(left[0].t() if left_rows else left[0], right[0] if right_rows else right[0].t()), dtype)
 
 
 class _TracedFunction(torch.autograd.Function):
     """The three products; what is kept for backward is the cast that it can use, or the operand."""
 
     @staticmethod
-    def forward(ctx: Any, matrix: Tensor, weight: Tensor, layer: Tensor, recipe: TracedRecipe, trains: bool) -> Tensor:
+    def forward(ctx: Any, matrix: Tensor, weight: Tensor, layer: Tensor, recipe: TracedRecipe, plans: Plans,
+                trains: bool) -> Tensor:
         shares = recipe.shares_codes if fp8_matrix.makes_codes(matrix) else recipe.shares
         low_input = _cast(recipe, layer, FORWARD, 0, matrix, shares[0] and trains, trains)
         low_weight = _cast(recipe, layer, FORWARD, 1, weight, shares[1] and trains, trains)
         if trains:
             kept_input = _side(WEIGHT_GRADIENT, 1, low_input) if shares[0] else (matrix,)
             kept_weight = _side(INPUT_GRADIENT, 1, low_weight) if shares[1] else (weight,)
-            ctx.recipe, ctx.shares, ctx.parts = recipe, shares, len(kept_input)
+            ctx.recipe, ctx.plans, ctx.shares, ctx.parts = recipe, plans, shares, len(kept_input)
             ctx.save_for_backward(layer, *kept_input, *kept_weight)
-        return _multiply(recipe, FORWARD, _side(FORWARD, 0, low_input), _side(FORWARD, 1, low_weight), matrix.dtype)
+        return _multiply(recipe, plans, FORWARD, _side(FORWARD, 0, low_input), _side(FORWARD, 1, low_weight),
+                         matrix.dtype)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        recipe, shares = ctx.recipe, ctx.shares
+        recipe, plans, shares = ctx.recipe, ctx.plans, ctx.shares
         layer, *saved = ctx.saved_tensors
         low_input, low_weight = tuple(saved[:ctx.parts]), tuple(saved[ctx.parts:])
         wants_input, wants_weight = ctx.needs_input_grad[0], ctx.needs_input_grad[1]
@@ -229,7 +241,7 @@ class _TracedFunction(torch.autograd.Function):
                 if not shares[1]:
                     low_weight = _cast(recipe, layer, INPUT_GRADIENT, 1, low_weight[0], False, False)
                     low_weight = _side(INPUT_GRADIENT, 1, low_weight)
-                to_input = _multiply(recipe, INPUT_GRADIENT, _side(INPUT_GRADIENT, 0, low_gradient), low_weight,
+                to_input = _multiply(recipe, plans, INPUT_GRADIENT, _side(INPUT_GRADIENT, 0, low_gradient), low_weight,
                                      gradient.dtype)
             if wants_weight:
                 if not (shares[2] and wants_input):
@@ -237,13 +249,17 @@ class _TracedFunction(torch.autograd.Function):
                 if not shares[0]:
                     low_input = _cast(recipe, layer, WEIGHT_GRADIENT, 1, low_input[0], False, False)
                     low_input = _side(WEIGHT_GRADIENT, 1, low_input)
-                to_weight = _multiply(recipe, WEIGHT_GRADIENT, _side(WEIGHT_GRADIENT, 0, low_gradient), low_input,
-                                      gradient.dtype)
-        return to_input, to_weight, None, None, None
+                to_weight = _multiply(recipe, plans, WEIGHT_GRADIENT, _side(WEIGHT_GRADIENT, 0, low_gradient),
+                                      low_input, gradient.dtype)
+        return to_input, to_weight, None, None, None, None
 
 
-def product(matrix: Tensor, weight: Tensor, layer: Tensor, recipe: TracedRecipe, trains: bool) -> Tensor:
-    """The layer's product without its bias. `layer`: its number (gnmr.layer_handles)."""
+def product(matrix: Tensor, weight: Tensor, layer: Tensor, recipe: TracedRecipe, plans: Plans, trains: bool) -> Tensor:
+    """The layer's product without its bias. `layer`: its number (gnmr.layer_handles); `plans`: of whole multiples of
+    `fp8_matrix.TOKENS` tokens."""
+    if matrix.shape[0] % fp8_matrix.TOKENS != 0:
+        plans = ()
     with without_autocast(matrix.device.type):
-        result: Tensor = _TracedFunction.apply(matrix, weight, layer, recipe, trains)  # type: ignore[no-untyped-call]
+        result: Tensor = _TracedFunction.apply(  # type: ignore[no-untyped-call]
+            matrix, weight, layer, recipe, plans, trains)
     return result

@@ -3,15 +3,17 @@
 
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 import torch
-from devices import DEVICE, ON_CUDA, cuda_only, near, needs_own_low_path, to_float8
+from devices import DEVICE, ON_CUDA, cpu_only, cuda_only, near, needs_own_low_path, to_float8
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 import gnmr
+from gnmr import fp8_matrix, low_linear
 from gnmr.conformance_compiled import counted_compilations, random_set, recovery_sets
 
 WIDTH, HEADS, BLOCKS = 16, 2, 2
@@ -218,6 +220,27 @@ def test_both_variants_of_a_block_make_the_same_bits(kind: str) -> None:
         found.append(gradients)
     for one, other in zip(*found, strict=True):
         assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+@cpu_only
+@pytest.mark.parametrize("by", ["numbers", "torch"])
+def test_codes_are_seen_one_by_one_too(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a GPU runs, with the codes of this host: casts that leave codes, and torch's product of them."""
+    for module in (fp8_matrix, low_linear):
+        monkeypatch.setattr(module, "makes_codes", lambda matrix: True)
+    monkeypatch.setattr(low_linear.LowLinear, "is_calm", lambda low, device: True)
+    found = []
+    for compiles in (False, True):
+        model, recipe = make("fp8-tensorwise")
+        model.bfloat16()
+        ctl = gnmr.attach(model, recipe=recipe, quiet=True, strict=True, watch=True)
+        for layer in model.layers if compiles else ():
+            layer.compile(backend="aot_eager", fullgraph=True)
+        for unit in ctl.units:
+            unit.switch.traced = replace(unit.switch.traced, has_codes=True, groups=("tensor",) * 3)
+            unit.switch.plans = (fp8_matrix.ProductPlan(by, False, False),) * 3
+        found.append(step(model, ctl))
+    assert all(torch.equal(gradient, found[1][name]) for name, gradient in found[0].items())
 
 
 @pytest.mark.parametrize("kind", ["fp8-tensorwise", "fp8-delayed"])
