@@ -72,8 +72,9 @@ def _cast_into(recipe: _core.Recipe, product: int, place: int, source: Tensor, t
                 seed & (2**64 - 1), torch.get_num_threads())
 
 
-def _cast_on_cpu(matrix: Tensor, recipe: str, product: int, place: int, scale: float, seed: int,
-                 transform_seed: int) -> Tensor:
+def cast_on_cpu(matrix: Tensor, recipe: str, product: int, place: int, scale: float = 0.0, seed: int = 0,
+                transform_seed: int = 0) -> Tensor:
+    """What the operator does with a float32 matrix."""
     if matrix.dim() != 2 or matrix.dtype != torch.float32:
         raise _core.Error(f"cast_operand: expected a float32 matrix, got {matrix.dim()} dimensions of {matrix.dtype}")
     rules = recipe_of(recipe)
@@ -90,7 +91,7 @@ def _cast_on_cpu(matrix: Tensor, recipe: str, product: int, place: int, scale: f
     return result.t() if turned else result
 
 
-operators.impl("cast_operand", _cast_on_cpu, "CPU")  # type: ignore[no-untyped-call]
+operators.impl("cast_operand", cast_on_cpu, "CPU")  # type: ignore[no-untyped-call]
 
 
 def cast_shape(matrix: Tensor, recipe: str, product: int, place: int, scale: float = 0.0, seed: int = 0,

@@ -10,9 +10,10 @@ from collections.abc import Iterable
 
 from torch import nn
 
-from gnmr.layer_switch import LayerSwitch
 from gnmr.low_linear import LowLinear
 from gnmr.low_linear_traced import Neighbours
+from gnmr.switches import UncountedSwitch
+from gnmr.units import WatchedUnit
 
 
 def is_compiled(module: nn.Module) -> bool:
@@ -25,20 +26,20 @@ def has_compiled_parts(model: nn.Module) -> bool:
     return any(is_compiled(module) for module in model.modules())
 
 
-def look_at_parts(model: nn.Module, switches: Iterable[object], whole: bool) -> None:
-    """Tells switches of ours where they stand; `whole`: the model is compiled as one, from outside."""
-    known = {id(switch.module): switch for switch in switches if isinstance(switch, LayerSwitch)}
+def look_at_parts(model: nn.Module, units: Iterable[WatchedUnit], whole: bool) -> None:
+    """Tells switches where their modules stand; `whole`: the model is compiled as one, from outside."""
+    switches = {id(unit.module): unit.switch for unit in units if unit.switch is not None}
 
     def visit(module: nn.Module, around: Neighbours, is_inside: bool) -> None:
         if not is_inside and is_compiled(module):
             around, is_inside = Neighbours(), True
-        switch = known.get(id(module))
+        switch = switches.get(id(module))
         if isinstance(switch, LowLinear):
             switch.stand_among(around)
-        elif switch is not None and is_inside:
+        elif is_inside and isinstance(switch, UncountedSwitch):
             switch.assume_called()
         for child in module.children():
             visit(child, around, is_inside)
 
-    if known:
+    if switches:
         visit(model, Neighbours(), whole)

@@ -41,7 +41,7 @@ class ControlParts:
     def check_model(self, is_compiled: bool) -> None:
         """Before the first forward: looks at what was done to the model since, and refuses what cannot work.
         `is_compiled`: as one, from outside."""
-        look_at_parts(self.model, [unit.switch for unit in self.joined.found.units], is_compiled)
+        look_at_parts(self.model, self.joined.found.units, is_compiled)
         if has_new_parameters(self.model, self.joined.found.units):
             find_parameters_again(self.joined.found.units)
             self.gradients.is_old = True

@@ -18,7 +18,7 @@ _Module = TypeVar("_Module", bound=nn.Module)
 
 
 class LayerSwitch(ForgottenInCopies, Generic[_Module]):
-    """The switch of one module: measuring and installed."""
+    """The switch of one module: measuring, installed, uncounted where it is compiled."""
 
     places: Sequence[str] = PLACES
 
@@ -57,7 +57,7 @@ class LayerSwitch(ForgottenInCopies, Generic[_Module]):
             self.calls = 1
 
     def assume_called(self) -> None:
-        """The module stands in a part that is compiled: calls are not counted there."""
+        """The module stands in a part that is compiled."""
         self._assumes_calls = instance_forward.is_installed(self.module)
         self.calls = int(self._assumes_calls)
 

@@ -10,7 +10,7 @@ pickles of the model are plain models. Non-goals: deciding.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -37,7 +37,7 @@ from gnmr.casts import (
 from gnmr.fp8_matrix import Fp8Cast, Fp8Matrix, Fp8Side, cast_to_fp8, makes_codes
 from gnmr.instance_forward import switch_of
 from gnmr.layer_switch import LayerSwitch
-from gnmr.low_linear_traced import Neighbours, Plans, traced_recipe
+from gnmr.low_linear_traced import Neighbours, kind_of, kinds, traced_layer
 from gnmr.product_errors import SquareSum
 from gnmr.switches import ExtraBytes
 
@@ -75,8 +75,8 @@ class LowLinear(LayerSwitch[nn.Linear]):
         self.memory = AmaxMemory(rules)
         self.remembers = any(self.memory.wants(operand) for operand in range(3))
         self.handle = layer_handles.new_handle(self)
-        self.traced = traced_recipe(recipe, rules)
-        self.plans: Plans = ()
+        traced = traced_layer(recipe, rules)
+        self.kind = -1 if traced is None else kind_of(traced)  # for compilers, of gnmr.low_linear_traced; -1: none
         self.neighbours = neighbours or Neighbours()
         self.measures_output = False
         self._output_square = SquareSum()
@@ -88,8 +88,9 @@ class LowLinear(LayerSwitch[nn.Linear]):
         """Before a compiler sees it: the layers that it is compiled together with."""
         self.neighbours = neighbours
         layer, device = self.module, self.module.weight.device
-        if device.type == "cuda" and self.traced is not None and self.traced.has_codes:
-            self.plans = fp8_matrix.plans_of_layer(self.recipe, layer.in_features, layer.out_features, device)
+        if self.kind >= 0 and device.type == "cuda" and kinds[self.kind].has_codes:
+            plans = fp8_matrix.plans_of_layer(self.recipe, layer.in_features, layer.out_features, device)
+            self.kind = kind_of(replace(kinds[self.kind], plans=plans))
         neighbours.hear(self._layer, self.high or self.comparing)
 
     def set_high(self, high: bool) -> None:
@@ -156,8 +157,8 @@ class LowLinear(LayerSwitch[nn.Linear]):
 
     def is_calm(self, device: torch.device) -> bool:
         """For compilers: whether nothing is wanted of it but the low product, nor of its neighbours."""
-        return (self.traced is not None and self.neighbours.calm and not self.measures_output
-                and (device.type == "cpu" or (device.type == "cuda" and self.traced.has_codes)))
+        return (self.kind >= 0 and self.neighbours.calm and not self.measures_output
+                and (device.type == "cpu" or (device.type == "cuda" and kinds[self.kind].has_codes)))
 
     def compare(self, product: int, low: Callable[[], Tensor], high: Tensor) -> None:
         """In a trial: what the low path would have made."""

@@ -172,8 +172,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None, low: LowLinear) -
     matrix = input.reshape(-1, weight.shape[1])
     result: Tensor
     if low.is_calm(input.device):
-        assert low.traced is not None
-        result = low_linear_traced.product(matrix, weight, low.handle, low.traced, low.plans, trains)
+        result = low_linear_traced.product(matrix, weight, low.handle, low_linear_traced.kinds[low.kind], trains)
     else:
         result = torch.ops.gnmr.low_linear_2(matrix, weight, low.handle, low.recipe, trains)[0]
     result = result.view(*input.shape[:-1], weight.shape[0])
