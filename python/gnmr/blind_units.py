@@ -6,10 +6,20 @@ Goals: told once, soon. Non-goals: units that lose their gradients later (expert
 
 from collections.abc import Iterator, Sequence
 
+from gnmr.compiled_parts import has_compiled
 from gnmr.switches import InstalledSwitch
 from gnmr.units import WatchedUnit
 
 STEPS_TO_A_SAMPLE = 10  # after which a unit that never had a gradient is told
+
+
+def counted(units: Sequence[WatchedUnit]) -> tuple[list[str], list[str]]:
+    """The units whose switches count calls, and those of them that were not called in this step. In code that is
+    compiled most switches do not count: where there is such code, nothing is said of them."""
+    compiles = has_compiled()
+    counting = [(unit.name, unit.switch.calls) for unit in units if isinstance(unit.switch, InstalledSwitch)
+                and (getattr(unit.switch, "counts_compiled_calls", False) or not compiles)]
+    return [name for name, _ in counting], [name for name, calls in counting if calls == 0]
 
 
 class BlindUnits:
@@ -40,8 +50,7 @@ class BlindUnits:
         if self._has_looked:
             return
         self._has_looked = True
-        counting = [unit for unit in self._units if isinstance(unit.switch, InstalledSwitch)]
-        idle = [unit.name for unit in counting if isinstance(unit.switch, InstalledSwitch) and unit.switch.calls == 0]
+        counting, idle = counted(self._units)
         if not idle:
             return
         if len(idle) == len(counting):

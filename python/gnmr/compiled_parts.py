@@ -2,17 +2,16 @@
 """Which parts of a model were given to torch.compile, and what that means for the switches in them.
 
 Goals: a block that is compiled by itself goes by its own layers alone: nothing that happens in another makes it take
-its slower variant. Switches that cannot count calls in compiled code are known. Non-goals: what the variants are
-(gnmr.low_linear_ops).
+its slower variant. Non-goals: what the variants are (gnmr.low_linear_ops).
 """
 
+import sys
 from collections.abc import Iterable
 
 from torch import nn
 
 from gnmr.low_linear import LowLinear
 from gnmr.low_linear_traced import Neighbours
-from gnmr.switches import UncountedSwitch
 from gnmr.units import WatchedUnit
 
 
@@ -26,20 +25,24 @@ def has_compiled_parts(model: nn.Module) -> bool:
     return any(is_compiled(module) for module in model.modules())
 
 
+def has_compiled() -> bool:
+    """Whether anything at all was compiled in this process."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return dynamo is not None and sum(dynamo.counters["frames"].values()) > 0
+
+
 def look_at_parts(model: nn.Module, units: Iterable[WatchedUnit], whole: bool) -> None:
-    """Tells switches where their modules stand; `whole`: the model is compiled as one, from outside."""
-    switches = {id(unit.module): unit.switch for unit in units if unit.switch is not None}
+    """Tells layers of ours whom they are compiled with; `whole`: the model is compiled as one, from outside."""
+    layers = {id(unit.module): unit.switch for unit in units if isinstance(unit.switch, LowLinear)}
 
     def visit(module: nn.Module, around: Neighbours, is_inside: bool) -> None:
         if not is_inside and is_compiled(module):
             around, is_inside = Neighbours(), True
-        switch = switches.get(id(module))
-        if isinstance(switch, LowLinear):
-            switch.stand_among(around)
-        elif is_inside and isinstance(switch, UncountedSwitch):
-            switch.assume_called()
+        layer = layers.pop(id(module), None)
+        if layer is not None:
+            layer.stand_among(around)
         for child in module.children():
             visit(child, around, is_inside)
 
-    if switches:
+    if layers:
         visit(model, Neighbours(), whole)

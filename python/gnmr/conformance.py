@@ -18,11 +18,12 @@ import torch
 from torch import nn
 
 from gnmr.attaching import attach
+from gnmr.blind_units import counted
 from gnmr.compiled_parts import has_compiled_parts
 from gnmr.conformance_compiled import check_compiled
 from gnmr.conformance_runs import Bench, Outcome, Subject, whole
 from gnmr.preflight import preflight, readable_bytes
-from gnmr.switches import InstalledSwitch, MeasuringSwitch
+from gnmr.switches import MeasuringSwitch
 from gnmr.units import WatchedUnit
 
 __all__ = ["Check", "Subject", "examine", "passed"]
@@ -135,14 +136,13 @@ class _Examination:
     def _runs_low(self) -> str:
         self.bench.step()
         self.bench.run()
-        counting = [unit for unit in self.bench.units if isinstance(unit.switch, InstalledSwitch)]
-        idle = [unit.name for unit in counting if isinstance(unit.switch, InstalledSwitch) and unit.switch.calls == 0]
+        counting, idle = counted(self.bench.units)
         self.bench.attached.step()
         self._low = self.bench.settled()
         if idle:
             raise _Failed(f"{len(idle)} of {len(counting)} units are never called, the first is {idle[0]}")
         if not counting:
-            raise _Skipped("the switches do not count calls")
+            raise _Skipped("the switches do not count calls, or not in compiled code")
         return f"{len(counting)} units are called"
 
     def _calm(self) -> str:

@@ -169,14 +169,21 @@ def plan_of(device: torch.device, recipe: str, product: int, rows: int, columns:
     return ProductPlan(plan.by, plan.sums_fast, plan.spreads_blocks)
 
 
-#: Tokens in multiples of it are multiplied in the same way, however many they are.
+#: Plans of a layer are for tokens in whole multiples of it.
 TOKENS = 16
+
+_SOME_TOKENS = (TOKENS, 128, 3 * 128, 4 * 128, 2**20)  # of all kinds that a plan can depend on
 
 
 def plans_of_layer(recipe: str, inputs: int, outputs: int, device: torch.device) -> tuple[ProductPlan, ...]:
-    """The plans of a linear layer's three products, with whole multiples of `TOKENS` tokens."""
-    sizes = ((TOKENS, outputs, inputs), (TOKENS, inputs, outputs), (outputs, inputs, TOKENS))
-    return tuple(plan_of(device, recipe, product, *sizes[product], torch.bfloat16) for product in range(3))
+    """The plans of a linear layer's three products; `by` is empty where it depends on the number of tokens."""
+    result = []
+    for product in range(3):
+        plans = {plan_of(device, recipe, product, *sizes, torch.bfloat16) for sizes in (
+            ((tokens, outputs, inputs), (tokens, inputs, outputs), (outputs, inputs, tokens))[product]
+            for tokens in _SOME_TOKENS)}
+        result.append(plans.pop() if len(plans) == 1 else ProductPlan("", False, False))
+    return tuple(result)
 
 
 def has_real_products(recipe: str, inputs: int, outputs: int, device: torch.device) -> bool:

@@ -18,7 +18,7 @@ _Module = TypeVar("_Module", bound=nn.Module)
 
 
 class LayerSwitch(ForgottenInCopies, Generic[_Module]):
-    """The switch of one module: measuring, installed, uncounted where it is compiled."""
+    """The switch of one module: measuring and installed."""
 
     places: Sequence[str] = PLACES
 
@@ -30,7 +30,6 @@ class LayerSwitch(ForgottenInCopies, Generic[_Module]):
         self.high = False
         self.comparing = False
         self.calls = 0  # of forward with gradients, since the step began, or 1
-        self._assumes_calls = False
         self.errors = [ErrorSums() for _ in PLACES]
         self._forward = forward
 
@@ -48,18 +47,13 @@ class LayerSwitch(ForgottenInCopies, Generic[_Module]):
 
     def begin_step(self) -> None:
         """Forgets what was measured in the last step, or in the first run of this one."""
-        self.calls = int(self._assumes_calls)
+        self.calls = 0
 
     def note_call(self) -> None:
         """The module is called, with gradients."""
         # Compilers break their graph where a change outside of it is made under activation checkpointing.
         if not torch.compiler.is_compiling():
             self.calls = 1
-
-    def assume_called(self) -> None:
-        """The module stands in a part that is compiled."""
-        self._assumes_calls = instance_forward.is_installed(self.module)
-        self.calls = int(self._assumes_calls)
 
     def end_step(self) -> None:
         """What the low path remembers takes the step in."""

@@ -62,6 +62,7 @@ class LowLinear(LayerSwitch[nn.Linear]):
     """The switch of one linear layer: measuring, installed, frugal (gnmr.switches)."""
 
     backend = "gnmr's low linear"
+    counts_compiled_calls = True
     high_is_exact = True
 
     def __init__(self, module: nn.Linear, recipe: str, layer: int, clock: StepClock,
@@ -86,10 +87,11 @@ class LowLinear(LayerSwitch[nn.Linear]):
 
     def stand_among(self, neighbours: Neighbours) -> None:
         """Before a compiler sees it: the layers that it is compiled together with."""
+        self.neighbours.hear(self._layer, False)
         self.neighbours = neighbours
-        layer, device = self.module, self.module.weight.device
+        (outputs, inputs), device = self.module.weight.shape, self.module.weight.device
         if self.kind >= 0 and device.type == "cuda" and kinds[self.kind].has_codes:
-            plans = fp8_matrix.plans_of_layer(self.recipe, layer.in_features, layer.out_features, device)
+            plans = fp8_matrix.plans_of_layer(self.recipe, inputs, outputs, device)
             self.kind = kind_of(replace(kinds[self.kind], plans=plans))
         neighbours.hear(self._layer, self.high or self.comparing)
 
@@ -380,7 +382,7 @@ class _LinearFunction(torch.autograd.Function):
         keeps = trains and ctx.needs_input_grad[1], trains and ctx.needs_input_grad[0]
         result, ctx.runs_low, low_input, low_weight = forward_product(low, matrix, weight, trains, keeps)
         if bias is not None:
-            result.add_(bias)
+            result = result + bias  # in place it would change what selective checkpointing keeps
         ctx.save_for_backward(weight if low_weight is None else None, *low.flat(low_weight),
                               matrix if low_input is None else None, *low.flat(low_input))
         return result.view(*input.shape[:-1], weight.shape[0])

@@ -33,12 +33,14 @@ if TYPE_CHECKING:
 operators.define(  # type: ignore[no-untyped-call]
     "low_linear_2(Tensor matrix, Tensor weight, Tensor layer, str recipe, bool trains)"
     " -> (Tensor result, Tensor kept_input, Tensor input_scales, Tensor kept_weight, Tensor weight_scales,"
-    " Tensor plain_input, Tensor path)"
+    " Tensor plain_input, Tensor path)",
+    tags=(torch.Tag.cudagraph_unsafe,),
 )
 operators.define(  # type: ignore[no-untyped-call]
     "low_linear_2_backward(Tensor gradient, Tensor weight, Tensor kept_input, Tensor input_scales, Tensor kept_weight,"
     " Tensor weight_scales, Tensor plain_input, Tensor path, Tensor layer, bool wants_input, bool wants_weight)"
-    " -> (Tensor, Tensor)"
+    " -> (Tensor, Tensor)",
+    tags=(torch.Tag.cudagraph_unsafe,),
 )
 
 
@@ -164,7 +166,7 @@ torch.library.register_autograd("gnmr::low_linear_2", _backward, setup_context=_
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None, low: LowLinear) -> Tensor:
-    """The layer as a compiler sees it: in two variants, whatever is switched."""
+    """The layer as a compiler sees it: whatever is switched, in two variants of each of its own (shapes, gradients)."""
     device, trains = input.device.type, torch.is_grad_enabled()
     if torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)

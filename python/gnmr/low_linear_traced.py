@@ -43,7 +43,8 @@ operators.define(  # type: ignore[no-untyped-call]
 )
 operators.define(  # type: ignore[no-untyped-call]
     "low_cast_1(Tensor matrix, Tensor layer, str recipe, int product, int place, bool both_sides, bool notes)"
-    " -> Tensor[]"
+    " -> Tensor[]",
+    tags=(torch.Tag.cudagraph_unsafe,),
 )
 operators.define(  # type: ignore[no-untyped-call]
     "fp8_product_1(Tensor left, Tensor left_scales, Tensor right, Tensor right_scales, str recipe, int product,"
@@ -149,15 +150,17 @@ class TracedLayer:
     plans: tuple[fp8_matrix.ProductPlan, ...] = ()  # of products of codes; empty: that is found when they are made
 
 
-#: Layers have the number of their kind, which is all that compilers guard on in each of them.
-kinds: list[TracedLayer] = []
+#: Layers have the number of their kind, which is all that compilers guard on in each of them. No list: they would guard
+#: on its length.
+kinds: dict[int, TracedLayer] = {}
+_numbers: dict[TracedLayer, int] = {}
 
 
 def kind_of(layer: TracedLayer) -> int:
     """Its number in `kinds`."""
-    if layer not in kinds:
-        kinds.append(layer)
-    return kinds.index(layer)
+    number = _numbers.setdefault(layer, len(_numbers))
+    kinds[number] = layer
+    return number
 
 
 def traced_layer(recipe: str, rules: _core.Recipe) -> TracedLayer | None:
@@ -258,7 +261,8 @@ class _TracedFunction(torch.autograd.Function):
 
 def product(matrix: Tensor, weight: Tensor, layer: Tensor, kind: TracedLayer, trains: bool) -> Tensor:
     """The layer's product without its bias. `layer`: its number (gnmr.layer_handles)."""
-    by_plan = bool(kind.plans) and matrix.shape[0] % fp8_matrix.TOKENS == 0
+    # Asked of no layer without plans: each size that is asked about is one more thing to compile for.
+    by_plan = len(kind.plans) > 0 and matrix.shape[0] > 0 and matrix.shape[0] % fp8_matrix.TOKENS == 0
     with without_autocast(matrix.device.type):
         result: Tensor = _TracedFunction.apply(  # type: ignore[no-untyped-call]
             matrix, weight, layer, kind, by_plan, trains)

@@ -79,8 +79,8 @@ class RandomState:
 
 
 class FirstForward:
-    """A hook that remembers the generators' state, and looks at the model before its first forward; a copy or a pickle
-    of the model has one that does nothing."""
+    """A hook that remembers the generators' state, and looks at the model before its first forward (and again where
+    that was evaluation); a copy or a pickle of the model has one that does nothing."""
 
     def __init__(self, random: RandomState, look: Callable[[bool], None]) -> None:
         """`look` is told whether the whole model is compiled."""
@@ -93,7 +93,9 @@ class FirstForward:
 
     def _see(self, model: nn.Module, is_compiled: bool) -> None:
         if self._look is not None:
-            look, self._look = self._look, None
+            look = self._look
+            if model.training and torch.is_grad_enabled():
+                self._look = None  # what comes before it is evaluation, and may be compiled after that
             look(is_compiled)
         self._random.remember(model)
 

@@ -63,15 +63,6 @@ class InstalledSwitch(Switch, Protocol):
         """A step has ended: what the low path remembers takes it in."""
 
 
-@runtime_checkable
-class UncountedSwitch(InstalledSwitch, Protocol):
-    """One that does not count calls in code that is compiled: compilers break their graph where a module changes
-    something outside of it under activation checkpointing."""
-
-    def assume_called(self) -> None:
-        """Before the first forward: the module stands in a part that is compiled, so `calls` is 1 from here on."""
-
-
 @dataclass(frozen=True, slots=True)
 class ExtraBytes:
     """Memory beyond that of the low path: so much whatever the batch is, and so much for each token of it."""
