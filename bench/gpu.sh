@@ -51,7 +51,7 @@ step() {
 
 # On the device: what takes other people's loops, layers and compilers. On the CPU of that machine: with its torch.
 device_tests="loops_scaler loops_hugging_face loops_accelerate loops_lightning loops_torchtitan loops_torchtitan_trainer
-  loops_megatron backends_torchao conformance doctor telemetry compile"
+  loops_megatron backends_torchao conformance doctor telemetry compile compiled_parts"
 host_tests="kernels ranks_pipelining backends_torchao doctor loops_import"
 
 # One file: its log, and one line of how it ended.

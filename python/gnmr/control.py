@@ -117,8 +117,8 @@ class Control(LateSteps):
 
     def set(self, pattern: str, path: str, steps: int | None = None) -> None:
         """Units whose names fit run `high` or `low` whatever the controller says, for so many steps (None: until told
-        otherwise); `auto` takes earlier words about this pattern back. It holds from the next step on: the one that is
-        going on is not changed."""
+        otherwise); `auto` takes earlier words about this pattern, and about what fits it, back. It holds from the next
+        step on: the one that is going on is not changed."""
         rules = self._switchboard.changed(pattern, path, steps, self._step + (2 if self._random.begun else 1))
         self._supervisor.set_rules(rules)
         self._switchboard.rules = rules

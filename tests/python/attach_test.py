@@ -151,6 +151,12 @@ def test_the_switchboard() -> None:
     assert ctl.high == ["layers.0.up", "layers.0.down"]
     ctl.set("layers.0.*", "auto")
     assert ctl.high == []
+    ctl.set("layers.1.up", "high")
+    ctl.set("*.down", "high")
+    ctl.set("layers.*", "auto")  # what was said of names that fit it, too
+    assert ctl.high == downs
+    ctl.set("*", "auto")
+    assert ctl.high == []
     for wrong in (("*", "middle", None), ("*", "high", 0)):
         with pytest.raises(gnmr.Error):
             ctl.set(wrong[0], wrong[1], steps=wrong[2])

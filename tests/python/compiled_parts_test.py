@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parts of a model that are compiled, found however and whenever that was done to them."""
+
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from compile_test import Checkpointed, Transformer, make, step
+from devices import DEVICE
+from small_model import QUICK
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+
+import gnmr
+from gnmr.conformance_compiled import counted_compilations
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+    torch.set_num_threads(threads)
+
+
+def compile_blocks(model: Transformer) -> None:
+    for layer in model.layers:
+        layer.compile(backend="aot_eager")
+
+
+def compile_forwards(model: Transformer) -> None:
+    for layer in model.layers:
+        layer.forward = torch.compile(layer.forward, backend="aot_eager")
+
+
+def compile_forward(model: Transformer) -> None:
+    model.forward = torch.compile(model.forward, backend="aot_eager")
+
+
+def evaluate(model: Transformer) -> None:
+    with torch.no_grad():
+        model(torch.arange(16, device=DEVICE).view(2, 8))
+
+
+@pytest.mark.parametrize("compiles", [compile_blocks, compile_forwards, compile_forward])
+@pytest.mark.parametrize("evaluates", [False, True])
+@pytest.mark.parametrize("kind", ["torchao", "fp8-tensorwise"])
+def test_no_layer_is_called_idle(kind: str, compiles: Callable[[Transformer], None], evaluates: bool) -> None:
+    model, recipe = make(kind)
+    ctl = gnmr.attach(model, recipe=recipe, quiet=True, strict=True, watch=True)
+    if evaluates:
+        evaluate(model)
+    compiles(model)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", ".*called in the first step.*")
+        step(model, ctl)
+
+
+def test_blocks_may_be_compiled_after_an_evaluation() -> None:
+    """Each goes by its own layers then, too."""
+    model, recipe = make("fp8-tensorwise")
+    ctl = gnmr.attach(model, recipe=recipe, quiet=True, strict=True, watch=True)
+    evaluate(model)
+    compile_blocks(model)
+    step(model, ctl)
+    ctl.set("layers.1.q", "high")
+    step(model, ctl)
+    assert [unit.switch.neighbours.calm for unit in ctl.units] == [True] * 7 + [False] * 7
+    ctl.set("*", "auto")
+    step(model, ctl)
+    assert all(unit.switch.neighbours.calm for unit in ctl.units)
+
+
+def test_a_layer_of_two_parts_makes_neither_loud_for_good() -> None:
+    model, recipe = make("fp8-tensorwise")
+    model.layers[1].q = model.layers[0].q
+    ctl = gnmr.attach(model, recipe=recipe, quiet=True, strict=True, watch=True)
+    ctl.set("layers.0.q", "high")
+    compile_blocks(model)
+    step(model, ctl)
+    ctl.set("layers.0.q", "auto")
+    step(model, ctl)
+    assert all(unit.switch.neighbours.calm for unit in ctl.units)
+
+
+def test_another_recipe_elsewhere_compiles_nothing() -> None:
+    model, recipe = make("fp8-tensorwise")
+    ctl = gnmr.attach(model, recipe=recipe, quiet=True, strict=True, watch=True)
+    compile_blocks(model)
+    step(model, ctl)
+    with counted_compilations() as seen:
+        gnmr.attach(make("fp8-rowwise")[0], recipe="fp8-rowwise", quiet=True, strict=True, watch=True)
+        step(model, ctl)
+    assert not seen
+
+
+class KeepsProducts(Checkpointed):
+    """A block of which only the products are kept for backward."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        def policy(context: Any, operator: Any, *arguments: Any, **named: Any) -> CheckpointPolicy:
+            return CheckpointPolicy.MUST_SAVE if operator == torch.ops.aten.mm.default \
+                else CheckpointPolicy.PREFER_RECOMPUTE
+
+        return checkpoint(self.block, x, use_reentrant=False,
+                          context_fn=partial(create_selective_checkpoint_contexts, policy))
+
+
+def test_a_trial_with_products_that_are_kept() -> None:
+    """It runs as written, and changes nothing that selective checkpointing has kept."""
+    model, recipe = make("fp8-tensorwise")
+    for block in model.layers:
+        block.q = nn.Linear(block.q.in_features, block.q.out_features, device=DEVICE)  # with a bias
+    model.layers = nn.ModuleList(map(KeepsProducts, model.layers))
+    ctl = gnmr.attach(model, recipe=recipe, quiet=True, strict=True, **QUICK)
+    compile_blocks(model)
+    tokens = torch.arange(16, device=DEVICE).view(2, 8)
+
+    def run(factor: float = 1.0) -> Tensor:
+        model.zero_grad()
+        loss = factor * functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
+        loss.backward()
+        return loss.detach()
+
+    for _ in range(8):
+        run()
+        ctl.trial(run)
+    run(100.0)
+    assert ctl.trial(lambda: run(100.0)).rerun == "trial"
