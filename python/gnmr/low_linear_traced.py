@@ -261,8 +261,10 @@ class _TracedFunction(torch.autograd.Function):
 
 def product(matrix: Tensor, weight: Tensor, layer: Tensor, kind: TracedLayer, trains: bool) -> Tensor:
     """The layer's product without its bias. `layer`: its number (gnmr.layer_handles)."""
-    # Asked of no layer without plans: each size that is asked about is one more thing to compile for.
-    by_plan = len(kind.plans) > 0 and matrix.shape[0] > 0 and matrix.shape[0] % fp8_matrix.TOKENS == 0
+    by_plan, tokens = False, matrix.shape[0]
+    # Asked of no layer without plans: what is asked of a size is one more thing to compile for.
+    if len(kind.plans) > 0 and tokens > 0 and tokens % fp8_matrix.TOKENS == 0:
+        by_plan = True
     with without_autocast(matrix.device.type):
         result: Tensor = _TracedFunction.apply(  # type: ignore[no-untyped-call]
             matrix, weight, layer, kind, by_plan, trains)

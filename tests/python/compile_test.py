@@ -226,8 +226,10 @@ def test_both_variants_of_a_block_make_the_same_bits(kind: str) -> None:
 
 
 @cpu_only
-@pytest.mark.parametrize(("by", "tokens"), [("numbers", 16), ("torch", 16), ("torch", 15)])
-def test_codes_are_seen_one_by_one_too(by: str, tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize(("by", "lengths"), [("numbers", [16]), ("torch", [16, 15, 32, 33])])
+def test_codes_are_seen_one_by_one_too(by: str, lengths: list[int], dynamic: bool | None,
+                                       monkeypatch: pytest.MonkeyPatch) -> None:
     """What a GPU runs, with the codes of this host: casts that leave codes, and torch's product of them."""
     for module in (fp8_matrix, low_linear):
         monkeypatch.setattr(module, "makes_codes", lambda matrix: True)
@@ -238,14 +240,17 @@ def test_codes_are_seen_one_by_one_too(by: str, tokens: int, monkeypatch: pytest
         model.bfloat16()
         ctl = gnmr.attach(model, recipe=recipe, quiet=True, strict=True, watch=True)
         for layer in model.layers if compiles else ():
-            layer.compile(backend="aot_eager", fullgraph=True)
+            layer.compile(backend="aot_eager", fullgraph=True, dynamic=dynamic)
         for unit in ctl.units:
             kind = replace(kinds[unit.switch.kind], has_codes=True, groups=("tensor",) * 3,
                            plans=(fp8_matrix.ProductPlan(by, False, False),) * 3)
             unit.switch.kind = kind_of(kind)
-        model(torch.arange(tokens).view(1, tokens)).float().square().sum().backward()
-        found.append({name: parameter.grad for name, parameter in model.named_parameters()})
-    assert all(torch.equal(gradient, found[1][name]) for name, gradient in found[0].items())
+        for tokens in lengths:
+            model.zero_grad()
+            model(torch.arange(tokens).view(1, tokens)).float().square().sum().backward()
+            found.append({name: parameter.grad.clone() for name, parameter in model.named_parameters()})
+    for eager, compiled in zip(found[: len(lengths)], found[len(lengths):], strict=True):
+        assert all(torch.equal(gradient, compiled[name]) for name, gradient in eager.items())
 
 
 @pytest.mark.parametrize("kind", ["fp8-tensorwise", "fp8-delayed"])
