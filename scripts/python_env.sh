@@ -10,7 +10,7 @@ purpose=${1:-test}
 case "$purpose" in
   torch) modules='torch' ;;
   test) modules='torch, numpy, ml_dtypes, safetensors, transformers, nanobind, scikit_build_core, pytest, mypy, accelerate'
-        modules+=', lightning, tensorboard, torchao' ;;
+        modules+=', lightning, tensorboard, torchao, torchtitan, megatron' ;;
   *) echo "python_env: unknown purpose '$purpose' (torch, test)" >&2; exit 2 ;;
 esac
 # Looking for a module does not load it: torch takes seconds.
@@ -39,7 +39,11 @@ print("\n".join(sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platl
       echo "Installing torch into .venv (once; hundreds of MB, or some GB where pip gives the build with CUDA)"
       "${pip[@]}" -r scripts/requirements.txt
     fi
-    if [ "$purpose" = test ]; then "${pip[@]}" -r tests/requirements.txt; fi
+    if [ "$purpose" = test ]; then
+      "${pip[@]}" -r tests/requirements.txt
+      "${pip[@]}" --no-deps -r tests/requirements_alone.txt ||
+        echo "python_env: without torchtitan and Megatron-Core; the tests with them are left out"
+    fi
   } >&2
 fi
 echo "$PWD/$python"
