@@ -2,13 +2,13 @@
 """Parts of a model that are compiled, found however and whenever that was done to them."""
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from compile_test import Checkpointed, Transformer, make, step
+from compile_test import Checkpointed, Transformer, fresh_compiler, make, step  # noqa: F401 (a fixture of all tests)
 from devices import DEVICE
 from small_model import QUICK
 from torch import Tensor, nn
@@ -17,16 +17,6 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 
 import gnmr
 from gnmr.conformance_compiled import counted_compilations
-
-
-@pytest.fixture(autouse=True)
-def fresh_compiler() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
-    torch.set_num_threads(threads)
 
 
 def compile_blocks(model: Transformer) -> None:
