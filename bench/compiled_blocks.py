@@ -30,9 +30,8 @@ operators = torch.library.Library("gnmr_bench", "FRAGMENT")
 operators.define("cast(Tensor matrix, str recipe, int product, int place, bool by_rows, bool by_columns)"
                  " -> (Tensor, Tensor, Tensor, Tensor)")
 operators.define("delayed_cast(Tensor matrix, int layer, str recipe, int product, int place, bool by_rows,"
-                 " bool by_columns, bool notes) -> (Tensor, Tensor, Tensor, Tensor)")
+                 " bool by_columns) -> (Tensor, Tensor, Tensor, Tensor)")
 operators.define("tiles(Tensor left, Tensor left_scales, Tensor right, Tensor right_scales, str groups) -> Tensor")
-
 
 memories: list[AmaxMemory] = []  # of the layers without a switch, under delayed scaling
 
@@ -46,12 +45,11 @@ def _flat(made: fp8_matrix.Fp8Matrix) -> tuple[Tensor, ...]:
                  for tensor in ((side.codes, side.scales) if side else (torch.empty(0), torch.empty(0))))
 
 
-def _delayed_cast(matrix: Tensor, layer: int, recipe: str, product: int, place: int, by_rows: bool, by_columns: bool,
-                  notes: bool) -> tuple[Tensor, ...]:
+def _delayed_cast(matrix: Tensor, layer: int, recipe: str, product: int, place: int, by_rows: bool,
+                  by_columns: bool) -> tuple[Tensor, ...]:
     rules, memory, operand = recipe_of(recipe), memories[layer], OPERANDS[product][place]
     if not matrix.is_cuda:
-        if notes:
-            memory.note(operand, matrix)
+        memory.note(operand, matrix)
         values = cast_operand(matrix, recipe, product, place, memory.scale(product, place), 0, 0)
         return values, torch.empty(0), torch.empty(0), torch.empty(0)
     made: list[fp8_matrix.Fp8Matrix] = []
@@ -60,15 +58,12 @@ def _delayed_cast(matrix: Tensor, layer: int, recipe: str, product: int, place: 
     def cast(amax: int) -> None:
         made.append(fp8_matrix.cast_to_fp8(matrix, Fp8Cast(rules, product, place, by_rows, by_columns, scale, amax)))
 
-    if notes:
-        memory.note_on_device(operand, matrix.device, cast)
-    else:
-        cast(0)
+    memory.note_on_device(operand, matrix.device, cast)
     return _flat(made[0])
 
 
 def _delayed_cast_shapes(matrix: Tensor, layer: int, recipe: str, product: int, place: int, by_rows: bool,
-                         by_columns: bool, notes: bool) -> tuple[Tensor, ...]:
+                         by_columns: bool) -> tuple[Tensor, ...]:
     if matrix.is_cuda:
         return _cast_shapes(matrix, recipe, product, place, by_rows, by_columns)
     return torch.empty_like(matrix), torch.empty(0), torch.empty(0), torch.empty(0)
@@ -87,7 +82,7 @@ def _cast_shapes(matrix: Tensor, recipe: str, product: int, place: int, by_rows:
 
 def _tiles(left: Tensor, left_scales: Tensor, right: Tensor, right_scales: Tensor, groups: str) -> Tensor:
     return fp8_matrix.multiply_tiles(fp8_matrix.Fp8Side(left, left_scales), fp8_matrix.Fp8Side(right, right_scales),
-                                      groups == "block", torch.bfloat16)
+                                     groups == "block", torch.bfloat16)
 
 
 operators.impl("cast", _cast, "CUDA")
@@ -123,7 +118,7 @@ class Plain:
         over_rows = SUMS_OVER_ROWS[product][place]
         if self.layer >= 0:
             made = torch.ops.gnmr_bench.delayed_cast(matrix, self.layer, self.recipe, product, place,
-                                                     shared or not over_rows, shared or over_rows, True)
+                                                     shared or not over_rows, shared or over_rows)
             return made if self.codes else (made[0], made[0])
         if not self.codes:
             return (cast_operand(matrix, self.recipe, product, place, 0.0, 0, 0),) * 2
@@ -142,7 +137,7 @@ class Plain:
         if plan.by == "own":
             return torch.ops.gnmr_bench.tiles(*left, *right, groups)
         return fp8_matrix.multiply_by_torch(fp8_matrix.Fp8Side(*left), fp8_matrix.Fp8Side(*right), groups,
-                                             torch.bfloat16, plan)
+                                            torch.bfloat16, plan)
 
 
 class PlainFunction(torch.autograd.Function):

@@ -166,7 +166,7 @@ torch.library.register_autograd("gnmr::low_linear_2", _backward, setup_context=_
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None, low: LowLinear) -> Tensor:
-    """The layer as a compiler sees it: whatever is switched, in two variants of each of its own (shapes, gradients)."""
+    """The layer as a compiler sees it: switching makes two variants of what it compiles for other reasons."""
     device, trains = input.device.type, torch.is_grad_enabled()
     if torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)

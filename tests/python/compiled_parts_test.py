@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from compile_test import Checkpointed, Transformer, fresh_compiler, make, step  # noqa: F401 (a fixture of all tests)
+from compile_test import Checkpointed, Transformer, alarmed_rerun, make, step
+from compile_test import fresh_compiler as fresh_compiler  # a fixture of all tests here
 from devices import DEVICE
 from small_model import QUICK
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 import gnmr
@@ -110,16 +110,4 @@ def test_a_trial_with_products_that_are_kept() -> None:
     model.layers = nn.ModuleList(map(KeepsProducts, model.layers))
     ctl = gnmr.attach(model, recipe=recipe, quiet=True, strict=True, **QUICK)
     compile_blocks(model)
-    tokens = torch.arange(16, device=DEVICE).view(2, 8)
-
-    def run(factor: float = 1.0) -> Tensor:
-        model.zero_grad()
-        loss = factor * functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
-        loss.backward()
-        return loss.detach()
-
-    for _ in range(8):
-        run()
-        ctl.trial(run)
-    run(100.0)
-    assert ctl.trial(lambda: run(100.0)).rerun == "trial"
+    assert alarmed_rerun(model, ctl)[0] == "trial"
