@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calm steps of compiled transformer blocks, with GNMR and without, in interleaved pairs. Prints Markdown.
+"""Calm steps of compiled transformer blocks, with GNMR and without, in turns. Prints Markdown.
 
     PYTHONPATH=build/python python3 bench/compiled_blocks.py [--device cpu|cuda] [--width N] [--tokens N] [KIND ...]
 
@@ -223,13 +223,16 @@ def calm(kind: str, sizes: Sizes, device: str, pairs_wanted: int) -> None:
     for steps, clips in ((in_a_row, False), (in_a_row, True), *([(1, False)] if device == "cuda" else [])):
         pairs = []
         for turn in range(-4, pairs_wanted):
-            one = milliseconds(stock, steps, clip_stock if clips else None)
-            two = milliseconds(watched, steps, clip_watched if clips else None)
+            # In turns who comes first: a device that has rested a moment is faster. Two turns make a ratio.
+            sides = [(stock, clip_stock if clips else None), (watched, clip_watched if clips else None)]
+            order = (0, 1) if turn % 2 == 0 else (1, 0)
+            taken = {side: milliseconds(sides[side][0], steps, sides[side][1]) for side in order}
             clip_stock()
             clip_watched()
             if turn >= 0:
-                pairs.append((one, two))
-        ratios = statistics.quantiles([two / one for one, two in pairs], n=4)
+                pairs.append((taken[0], taken[1]))
+        ratios = statistics.quantiles([(two + four) / (one + three)
+                                       for (one, two), (three, four) in zip(pairs[::2], pairs[1::2])], n=4)
         row += [*(f"{statistics.median(side):.2f}" for side in zip(*pairs)),
                 f"{ratios[1]:.4f} ({ratios[0]:.4f} to {ratios[2]:.4f})"]
     print("| " + " | ".join(row) + " |", flush=True)
@@ -245,7 +248,7 @@ def main() -> None:
     arguments.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=["cpu", "cuda"])
     arguments.add_argument("--width", type=int, help="5120 on a GPU, 768 on a CPU")
     arguments.add_argument("--tokens", type=int, help="4096 on a GPU, 512 on a CPU")
-    arguments.add_argument("--pairs", type=int, default=40)
+    arguments.add_argument("--pairs", type=int, default=60, help="of runs; both orders make one ratio")
     arguments.add_argument("kind", nargs="*")
     given = arguments.parse_args()
     sizes = LARGE if given.device == "cuda" else Sizes(768, 12, 2048, 512)

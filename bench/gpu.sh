@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The kernels on a GPU machine: bench/gpu.sh build|check|sanitize|time|layers|step|graphs|python [more parts]. Each part
-# takes less than eight minutes; everything goes to build-gpu, the tables for docs/benchmarks.md to build-gpu/gpu_table.md.
-# `layers`, `step` and `graphs` are about real FP8 in linear layers and whole models, and need a Python with torch.
-# `python` runs the Python package with other people's libraries: the package of GNMR_PYTHON_DIR, or one built here;
-# libraries that are not installed are found on PYTHONPATH. GNMR_PYTHON_TESTS names test files (default: all below), and
-# GNMR_PYTHON_BENCH=0 leaves the tables out. Everything that is printed goes to python_tests.log, gpu_python.md and
+# What runs on a GPU machine: bench/gpu.sh build|check|sanitize|time|layers|step|graphs|python|python-tables [more parts].
+# Each part takes less than eight minutes; everything goes to build-gpu, the tables for docs/benchmarks.md to
+# build-gpu/gpu_table.md. `layers`, `step` and `graphs` are about real FP8 in linear layers and whole models, and need a
+# Python with torch. `python` runs tests of the Python package, also with other people's libraries, `python-tables` its
+# benchmarks: the package of GNMR_PYTHON_DIR, or one built here; libraries that are not installed are found on PYTHONPATH.
+# GNMR_PYTHON_TESTS names test files (default: all below). What is printed goes to python_tests.log, gpu_python.md and
 # compiled_blocks.md in the folder OUT, or in build-gpu.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -49,31 +49,39 @@ step() {
   "$out/engine/bin/gnmr_gpu_step" | tee -a "$out/gpu_table.md"
 }
 
-# On the device: what takes other people's loops, layers and compilers. On the CPU of that machine: with its torch.
-device_tests="loops_scaler loops_hugging_face loops_accelerate loops_lightning loops_torchtitan loops_torchtitan_trainer
-  loops_megatron backends_torchao conformance doctor telemetry compile compiled_parts"
+# On the device: what is different there, and what takes other people's loops, layers and compilers. On the CPU of that
+# machine: with its torch. The longest first.
+device_tests="compile low_linear_device_runs compiled_parts loops_torchtitan_trainer ranks_device late attach step state
+  low_linear_device kernels loops_scaler loops_hugging_face loops_accelerate loops_lightning loops_torchtitan
+  loops_megatron backends_torchao conformance doctor telemetry"
 host_tests="kernels ranks_pipelining backends_torchao doctor loops_import"
 
 # One file: its log, and one line of how it ended.
 python_file() {
   local device="$1" name="$2" log="$3" code=0
   [ -e "tests/python/${name}_test.py" ] || return 0
-  GNMR_TEST_DEVICE="$device" timeout -k 5 150 python3 -m pytest -q -p no:cacheprovider -rfEs --tb=short \
+  GNMR_TEST_DEVICE="$device" timeout -k 5 200 python3 -m pytest -q -p no:cacheprovider -rfEs --tb=short \
     "tests/python/${name}_test.py" >"$log/$device.$name" 2>&1 || code=$?
-  [ "$code" -ne 124 ] || echo "timed out after 150 s" >>"$log/$device.$name"
+  [ "$code" -ne 124 ] || echo "timed out after 200 s" >>"$log/$device.$name"
   echo "$code" >"$log/$device.$name.code"
 }
 export -f python_file
 
-python_() {
-  local package="${GNMR_PYTHON_DIR:-}" place="${OUT:-$out}" log failed=0 file name code
+# The package on PYTHONPATH, and a place for what is printed.
+python_package() {
+  local package="${GNMR_PYTHON_DIR:-}"
   if [ -z "$package" ]; then
     engine gnmr_python_package
     package="$out/engine/python"
   fi
   PYTHONPATH="$(realpath "$package"):${PYTHONPATH:-}"
   export PYTHONPATH GNMR_SOURCE_DIR="$PWD" PYTHONDONTWRITEBYTECODE=1 OMP_WAIT_POLICY=PASSIVE PYTHONUNBUFFERED=1
-  mkdir -p "$place"
+  mkdir -p "${OUT:-$out}"
+}
+
+python_() {
+  local place="${OUT:-$out}" log failed=0 file name code
+  python_package
   log="$(mktemp -d)"
   if [ -n "${GNMR_PYTHON_TESTS:-}" ]; then
     printf 'cuda %s\n' $GNMR_PYTHON_TESTS
@@ -94,11 +102,14 @@ python_() {
     esac
   done
   rm -r "$log"
-  if [ "${GNMR_PYTHON_BENCH:-1}" != 0 ]; then
-    timeout 280 python3 bench/gpu_python.py 2>&1 | tee "$place/gpu_python.md" || failed=1
-    timeout 280 python3 bench/compiled_blocks.py 2>&1 | tee "$place/compiled_blocks.md" || failed=1
-  fi
   return "$failed"
+}
+
+python_tables() {
+  local place="${OUT:-$out}"
+  python_package
+  timeout 280 python3 bench/gpu_python.py 2>&1 | tee "$place/gpu_python.md"
+  timeout 400 python3 bench/compiled_blocks.py 2>&1 | tee "$place/compiled_blocks.md"
 }
 
 sanitize() {
@@ -126,6 +137,7 @@ for part in "$@"; do
     build | check | sanitize | layers | step | graphs) "$part" ;;
     time) time_ ;;
     python) python_ ;;
+    python-tables) python_tables ;;
     *) echo "unknown part: $part" >&2; exit 2 ;;
   esac
 done

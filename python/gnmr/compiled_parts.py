@@ -28,7 +28,8 @@ def has_compiled_parts(model: nn.Module) -> bool:
 def has_compiled() -> bool:
     """Whether anything at all was compiled in this process."""
     dynamo = sys.modules.get("torch._dynamo.utils")
-    return dynamo is not None and sum(dynamo.counters["frames"].values()) > 0
+    # Frames are not counted where a graph must be whole; graphs always are.
+    return dynamo is not None and dynamo.counters["stats"]["unique_graphs"] > 0
 
 
 def look_at_parts(model: nn.Module, units: Iterable[WatchedUnit], whole: bool) -> None:

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <vector>
 
 #include "bind.h"
 #include "values.h"
@@ -207,6 +208,15 @@ void bind_rest(Class& supervisor) {
           "max_recovered", [](const Supervisor& self) { return self.controller().max_recovered(); },
           "At most this many units are in recovery at one time.")
       .def_prop_ro("recovered_count", &Supervisor::recovered_count)
+      .def_prop_ro(
+          "recovered",
+          [](const Supervisor& self) {
+            std::vector<UnitIndex> units;
+            for (UnitIndex unit = 0; unit < self.controller().units().size(); ++unit)
+              if (self.controller().steps_left(unit) > 0) units.push_back(unit);
+            return units;
+          },
+          "The units in recovery by the last decision.")
       .def_prop_ro("has_gate", &Supervisor::has_gate, "Steps are settled late: the option `lag` is 1.")
       .def_prop_ro("dropped", &Supervisor::dropped, "Journal lines and signal rows that the disk did not take.")
       .def(

@@ -7,6 +7,7 @@ import pickle
 
 import pytest
 import torch
+from devices import needs_own_low_path
 from small_model import QUICK, SmallModel, batch, make_model, run_backward
 from torch import nn
 
@@ -19,6 +20,8 @@ def shape_of(model: nn.Module) -> list[tuple[str, type]]:
 
 @pytest.mark.parametrize("recipe", [None, "fp8-tensorwise", "fp8-delayed", "mxfp8"])
 def test_the_model_is_what_it_was(recipe: str | None) -> None:
+    if recipe:
+        needs_own_low_path(recipe)
     model = make_model()
     x, _ = batch(1)
     before = model(x)

@@ -89,6 +89,7 @@ def fresh_compiler() -> Iterator[None]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
     yield
     torch._dynamo.reset()
     torch.set_num_threads(threads)

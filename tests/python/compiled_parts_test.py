@@ -24,6 +24,11 @@ def compile_blocks(model: Transformer) -> None:
         layer.compile(backend="aot_eager")
 
 
+def compile_whole_blocks(model: Transformer) -> None:
+    for layer in model.layers:
+        layer.compile(backend="aot_eager", fullgraph=True)
+
+
 def compile_forwards(model: Transformer) -> None:
     for layer in model.layers:
         layer.forward = torch.compile(layer.forward, backend="aot_eager")
@@ -38,7 +43,7 @@ def evaluate(model: Transformer) -> None:
         model(torch.arange(16, device=DEVICE).view(2, 8))
 
 
-@pytest.mark.parametrize("compiles", [compile_blocks, compile_forwards, compile_forward])
+@pytest.mark.parametrize("compiles", [compile_blocks, compile_whole_blocks, compile_forwards, compile_forward])
 @pytest.mark.parametrize("evaluates", [False, True])
 @pytest.mark.parametrize("kind", ["torchao", "fp8-tensorwise"])
 def test_no_layer_is_called_idle(kind: str, compiles: Callable[[Transformer], None], evaluates: bool) -> None:

@@ -14,9 +14,9 @@ import gnmr
 RECIPES = [None, "fp8-tensorwise", "fp8-delayed"]
 
 
-def attached(recipe: str | None) -> tuple[nn.Module, gnmr.Control]:
+def attached(recipe: str | None, lag: int = 0) -> tuple[nn.Module, gnmr.Control]:
     model = make_model()
-    return model, gnmr.attach(model, recipe=recipe, quiet=True, strict=True, **{**QUICK, "max_o": 3.0})
+    return model, gnmr.attach(model, recipe=recipe, lag=lag, quiet=True, strict=True, **{**QUICK, "max_o": 3.0})
 
 
 def one_step(model: nn.Module, ctl: gnmr.Control, step: int) -> tuple[Any, ...]:
@@ -31,22 +31,23 @@ def one_step(model: nn.Module, ctl: gnmr.Control, step: int) -> tuple[Any, ...]:
     return result.step, result.total_norm, result.admitted, result.released, result.recovered, tuple(ctl.high)
 
 
+@pytest.mark.parametrize("lag", [0, 1])
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_goes_on_with_the_same_decisions(recipe: str | None) -> None:
-    model, ctl = attached(recipe)
+def test_goes_on_with_the_same_decisions(recipe: str | None, lag: int) -> None:
+    model, ctl = attached(recipe, lag)
     if recipe:
         ctl.set("layers.3.*", "high", steps=14)
     whole = [one_step(model, ctl, step) for step in range(1, 25)]
     if recipe:
         assert any(result[2] for result in whole)
-    model, ctl = attached(recipe)
+    model, ctl = attached(recipe, lag)
     if recipe:
         ctl.set("layers.3.*", "high", steps=14)
     first = [one_step(model, ctl, step) for step in range(1, 11)]
     saved = io.BytesIO()
     torch.save(ctl.state_dict(), saved)
     saved.seek(0)
-    model, ctl = attached(recipe)
+    model, ctl = attached(recipe, lag)
     report = ctl.load_state_dict(torch.load(saved, weights_only=True))
     assert report["exact"]
     second = [one_step(model, ctl, step) for step in range(11, 25)]

@@ -8,6 +8,7 @@ import weakref
 
 import pytest
 import torch
+from devices import cpu_only
 from small_model import QUICK, make_model, run_backward
 from torch import nn
 from torch.nn.utils import clip_grad_norm_
@@ -34,7 +35,7 @@ def test_clips_as_torch_does(dtype: torch.dtype, max_norm: float) -> None:
 
 def test_norms_are_those_of_the_parameters() -> None:
     model = make_model()
-    ctl = gnmr.attach(model, quiet=True, strict=True)
+    ctl = gnmr.attach(model, lag=0, quiet=True, strict=True)
     run_backward(model, 1)
     ctl.step()
     for index, unit in enumerate(ctl.units):
@@ -85,7 +86,7 @@ def test_a_forked_child_measures_too() -> None:
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_what_is_not_finite_is_data(bad: float) -> None:
     model = make_model()
-    ctl = gnmr.attach(model, recipe="fp8-tensorwise", quiet=True, strict=True, **QUICK)
+    ctl = gnmr.attach(model, recipe="fp8-tensorwise", lag=0, quiet=True, strict=True, **QUICK)
     run_backward(model, 1)
     model.layers[2].down.weight.grad[0, 0] = bad
     result = ctl.step(max_norm=1.0)
@@ -103,7 +104,7 @@ def test_what_is_not_finite_is_data(bad: float) -> None:
 
 def test_no_gradient_is_no_sample() -> None:
     model = make_model()
-    ctl = gnmr.attach(model, quiet=True, strict=True)
+    ctl = gnmr.attach(model, lag=0, quiet=True, strict=True)
     for step in range(1, 10):
         model.zero_grad()
         run_backward(model, step)
@@ -174,7 +175,7 @@ def test_frozen_layers_are_judged_by_their_outputs() -> None:
     model = make_model()
     for parameter in model.layers[1].down.parameters():
         parameter.requires_grad_(False)
-    ctl = gnmr.attach(model, recipe="fp8-tensorwise", quiet=True, strict=True)
+    ctl = gnmr.attach(model, recipe="fp8-tensorwise", lag=0, quiet=True, strict=True)
     assert "layers.1.down" in [unit.name for unit in ctl.units]
     run_backward(model, 1)
     with_all = ctl.step(max_norm=1e9).total_norm
@@ -194,6 +195,7 @@ def seconds_of(run: object, repeats: int) -> float:
     return best
 
 
+@cpu_only
 @pytest.mark.parametrize(("width", "blocks", "repeats"), [(32, 4, 50), (64, 48, 20), (512, 4, 5)])
 def test_never_slower_than_clipping(width: int, blocks: int, repeats: int) -> None:
     model = make_model(width=width, blocks=blocks)

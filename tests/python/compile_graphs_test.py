@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compiled blocks that are replayed as CUDA graphs: a switch holds in the next replay."""
+
+import pytest
+import torch
+from compile_test import Transformer, make, set_high, step
+from compile_test import fresh_compiler as fresh_compiler  # a fixture of all tests here
+from devices import cuda_only, near
+from torch.profiler import ProfilerActivity, profile
+
+import gnmr
+from gnmr.conformance_compiled import counted_compilations
+
+pytestmark = cuda_only
+SETS: list[list[str]] = [[], ["layers.1.q"], ["layers.0.down"], [], ["layers.1.q"]]
+REPLAYS = 4  # of a set: a graph is warmed up, recorded, and replayed from the third step on
+
+
+def compile_blocks(model: Transformer) -> None:
+    for layer in model.layers:
+        layer.compile(mode="reduce-overhead")
+
+
+def compile_model(model: Transformer) -> None:
+    model.compile(mode="reduce-overhead")
+
+
+@pytest.mark.parametrize("compiles", [compile_blocks, compile_model])
+@pytest.mark.parametrize("kind", ["torchao", "fp8-tensorwise", "fp8-delayed", "fp8-deepseek"])
+def test_a_switch_holds_in_the_next_replay(kind: str, compiles: object) -> None:
+    found, launches = [], 0
+    for is_compiled in (False, True):
+        model, recipe = make(kind)
+        ctl = gnmr.attach(model, recipe=recipe, quiet=True, strict=True, watch=True)
+        if is_compiled:
+            compiles(model)  # type: ignore[operator]
+        gradients = []
+        for number, names in enumerate(SETS):
+            set_high(ctl, names)
+            with counted_compilations() as seen, profile(activities=[ProfilerActivity.CPU]) as profiled:
+                for _ in range(REPLAYS):
+                    torch.compiler.cudagraph_mark_step_begin()
+                    gradients.append(step(model, ctl))
+            launches += sum("cudaGraphLaunch" in event.key for event in profiled.key_averages())
+            print(number, names, seen)
+            assert number < 3 or not seen
+        found.append(gradients)
+    for eager, compiled in zip(*found, strict=True):
+        for name, gradient in eager.items():
+            assert near(gradient, compiled[name], rtol=1e-3, atol=1e-6), name
+    print(f"{kind}, {compiles.__name__}: {launches} kinds of graph launches")  # type: ignore[attr-defined]
+    assert launches > 0
