@@ -20,6 +20,13 @@ def is_compiled(module: nn.Module) -> bool:
     return module._compiled_call_impl is not None or hasattr(module, "_orig_mod")
 
 
+def records_graphs(module: nn.Module) -> bool:
+    """Whether what was made of it is recorded as CUDA graphs: `mode="reduce-overhead"`, or the like."""
+    known = getattr(module if hasattr(module, "_orig_mod") else module._compiled_call_impl, "get_compiler_config", None)
+    config = known() if callable(known) else None
+    return isinstance(config, dict) and bool(config.get("triton.cudagraphs"))
+
+
 def has_compiled_parts(model: nn.Module) -> bool:
     """Whether something in it was."""
     return any(is_compiled(module) for module in model.modules())
@@ -32,18 +39,23 @@ def has_compiled() -> bool:
     return dynamo is not None and dynamo.counters["stats"]["unique_graphs"] > 0
 
 
-def look_at_parts(model: nn.Module, units: Iterable[WatchedUnit], whole: bool) -> None:
-    """Tells layers of ours whom they are compiled with; `whole`: the model is compiled as one, from outside."""
+def look_at_parts(model: nn.Module, units: Iterable[WatchedUnit], whole: bool) -> list[LowLinear]:
+    """Tells layers of ours whom they are compiled with; `whole`: the model is compiled as one, from outside. Those that
+    are to be recorded in CUDA graphs."""
+    recorded: list[LowLinear] = []
     layers = {id(unit.module): unit.switch for unit in units if isinstance(unit.switch, LowLinear)}
 
-    def visit(module: nn.Module, around: Neighbours, is_inside: bool) -> None:
+    def visit(module: nn.Module, around: Neighbours, is_inside: bool, is_recorded: bool) -> None:
         if not is_inside and is_compiled(module):
-            around, is_inside = Neighbours(), True
+            around, is_inside, is_recorded = Neighbours(), True, records_graphs(module)
         layer = layers.pop(id(module), None)
         if layer is not None:
             layer.stand_among(around)
+            if is_recorded:
+                recorded.append(layer)
         for child in module.children():
-            visit(child, around, is_inside)
+            visit(child, around, is_inside, is_recorded)
 
     if layers:
-        visit(model, Neighbours(), whole)
+        visit(model, Neighbours(), whole, False)
+    return recorded

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a control is made of, and its parameters found again where a wrapper has put others in their place."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -41,7 +42,11 @@ class ControlParts:
     def check_model(self, is_compiled: bool) -> None:
         """Before the first forward: looks at what was done to the model since, and refuses what cannot work.
         `is_compiled`: as one, from outside."""
-        look_at_parts(self.model, self.joined.found.units, is_compiled)
+        recorded = look_at_parts(self.model, self.joined.found.units, is_compiled)
+        if any(layer.module.weight.is_cuda for layer in recorded):
+            warnings.warn(f"gnmr: {len(recorded)} layers with our own low path are compiled to CUDA graphs, for which it "
+                          "is not made: torch records parts anew when switches change, and may refuse them. Leave "
+                          'mode="reduce-overhead" out', stacklevel=2)
         if has_new_parameters(self.model, self.joined.found.units):
             find_parameters_again(self.joined.found.units)
             self.gradients.is_old = True

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compiled blocks that are replayed as CUDA graphs: a switch holds in the next replay."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from compile_test import Transformer, make, set_high, step
@@ -26,14 +28,14 @@ def compile_model(model: Transformer) -> None:
 
 
 @pytest.mark.parametrize("compiles", [compile_blocks, compile_model])
-@pytest.mark.parametrize("kind", ["torchao", "fp8-tensorwise", "fp8-delayed", "fp8-deepseek"])
-def test_a_switch_holds_in_the_next_replay(kind: str, compiles: object) -> None:
+def test_a_switch_holds_in_the_next_replay(compiles: Callable[[Transformer], None]) -> None:
+    """Of torchao's layers; graphs are split around operators of ours that look at a switch (docs/backend.md)."""
     found, launches = [], 0
     for is_compiled in (False, True):
-        model, recipe = make(kind)
+        model, recipe = make("torchao")
         ctl = gnmr.attach(model, recipe=recipe, quiet=True, strict=True, watch=True)
         if is_compiled:
-            compiles(model)  # type: ignore[operator]
+            compiles(model)
         gradients = []
         for number, names in enumerate(SETS):
             set_high(ctl, names)
@@ -42,11 +44,18 @@ def test_a_switch_holds_in_the_next_replay(kind: str, compiles: object) -> None:
                     torch.compiler.cudagraph_mark_step_begin()
                     gradients.append(step(model, ctl))
             launches += sum("cudaGraphLaunch" in event.key for event in profiled.key_averages())
-            print(number, names, seen)
+            # Graphs that are recorded are counted too.
             assert number < 3 or not seen
         found.append(gradients)
     for eager, compiled in zip(*found, strict=True):
         for name, gradient in eager.items():
             assert near(gradient, compiled[name], rtol=1e-3, atol=1e-6), name
-    print(f"{kind}, {compiles.__name__}: {launches} kinds of graph launches")  # type: ignore[attr-defined]
     assert launches > 0
+
+
+def test_our_own_low_path_says_what_to_do() -> None:
+    model, recipe = make("fp8-tensorwise")
+    ctl = gnmr.attach(model, recipe=recipe, quiet=True, strict=True, watch=True)
+    compile_blocks(model)
+    with pytest.warns(UserWarning, match="14 layers with our own low path are compiled to CUDA graphs"):
+        step(model, ctl)

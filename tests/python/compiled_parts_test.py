@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 import gnmr
+from gnmr.compiled_parts import look_at_parts
 from gnmr.conformance_compiled import counted_compilations
 
 
@@ -82,6 +83,25 @@ def test_a_layer_of_two_parts_makes_neither_loud_for_good() -> None:
     ctl.set("layers.0.q", "auto")
     step(model, ctl)
     assert all(unit.switch.neighbours.calm for unit in ctl.units)
+
+
+def test_parts_that_become_cuda_graphs_are_known() -> None:
+    model, recipe = make("fp8-tensorwise")
+    model.extra = nn.ModuleList(nn.Linear(8, 8, device=DEVICE) for _ in range(3))
+    ctl = gnmr.attach(model, recipe=recipe, quiet=True, strict=True, watch=True)
+
+    def found() -> list[str]:
+        recorded = {id(layer) for layer in look_at_parts(model, ctl.units, whole=False)}
+        return [unit.name for unit in ctl.units if id(unit.switch) in recorded]
+
+    model.layers[0].compile()
+    model.extra[0].compile(backend="aot_eager")
+    assert found() == []
+    model.layers[1].compile(mode="reduce-overhead")
+    model.extra[1] = torch.compile(model.extra[1], mode="max-autotune")
+    model.extra[2].compile(options={"triton.cudagraphs": True})
+    inside = [f"layers.1.{name}" for name in ("q", "k", "v", "o", "gate", "up", "down")]
+    assert found() == [*inside, "extra.1", "extra.2"]
 
 
 def test_another_recipe_elsewhere_compiles_nothing() -> None:
