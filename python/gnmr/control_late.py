@@ -69,7 +69,8 @@ class LateSteps(ControlSteps):
         if pending.clip_failure is not None and pending.word.failure is None:
             raise pending.clip_failure
         self._end_step()
-        decided = self._settled[-1] if self._settled else StepResult(0, recovered=self._names(self._supervisor.recovered))
+        decided = (self._settled[-1] if self._settled else
+                   StepResult(0, recovered=self._names(self._supervisor.recovered)))
         return LateResult(replace(decided, step=pending.step, applied=not skipped,
                                   loss=None if isinstance(loss, Tensor) and loss.is_cuda else pending.loss()),
                           lambda: measurement.numbers(pending))

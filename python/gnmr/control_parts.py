@@ -44,8 +44,8 @@ class ControlParts:
         `is_compiled`: as one, from outside."""
         recorded = look_at_parts(self.model, self.joined.found.units, is_compiled)
         if any(layer.module.weight.is_cuda for layer in recorded):
-            warnings.warn(f"gnmr: {len(recorded)} layers with our own low path are compiled to CUDA graphs, for which it "
-                          "is not made: torch records parts anew when switches change, and may refuse them. Leave "
+            warnings.warn(f"gnmr: {len(recorded)} layers with our own low path are compiled to CUDA graphs, for which "
+                          "it is not made: torch records parts anew when switches change, and may refuse them. Leave "
                           'mode="reduce-overhead" out', stacklevel=2)
         if has_new_parameters(self.model, self.joined.found.units):
             find_parameters_again(self.joined.found.units)

@@ -25,7 +25,8 @@ class StepResult:
 
 class LateResult(StepResult):
     """What is known of a step with lag 1 when it ends: what was decided is about the step before, and `recovered` is
-    still who is in recovery in the next one. The numbers are those of this step; who asks for them waits for the device."""
+    still who is in recovery in the next one. The numbers are those of this step; who asks for them waits for the
+    device."""
 
     __slots__ = ("_numbers",)
     _numbers: Callable[[], tuple[float, float]]
