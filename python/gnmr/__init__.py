@@ -41,6 +41,11 @@ _LAZY = {
     "MeasuringSwitch": "gnmr.switches",
     "Switch": "gnmr.switches",
     "register_switch": "gnmr.switches",
+    "conformance": "gnmr.conformance",
+    "instance_forward": "gnmr.instance_forward",
+    "loops": "gnmr.loops",
+    "switches": "gnmr.switches",
+    "telemetry": "gnmr.telemetry",
 }
 
 __all__ = [
@@ -67,7 +72,8 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in _LAZY:
         raise AttributeError(f"module 'gnmr' has no attribute '{name}'")
-    value: object = getattr(import_module(_LAZY[name]), name)
+    module = import_module(_LAZY[name])
+    value: object = module if _LAZY[name] == f"gnmr.{name}" else getattr(module, name)
     # The next look finds it at once.
     globals()[name] = value
     return value

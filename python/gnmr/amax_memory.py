@@ -111,6 +111,10 @@ class AmaxMemory:
         """All that is remembered, as text; a device is waited for."""
         return self._host.save() if self._on_device is None else self._on_device.save()
 
+    def check(self, text: str) -> None:
+        """Refuses what `restore` would, and takes nothing."""
+        _core.DelayedMemory(self._rules).restore(text)
+
     def restore(self, text: str) -> None:
         """Takes over what `save` gave, wherever that was."""
         self._host.restore(text)

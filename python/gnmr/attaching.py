@@ -7,14 +7,13 @@ Non-goals: anything in a step (gnmr.control).
 
 import os
 import sys
-import warnings
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from torch import nn
 from torch.nn.parameter import UninitializedParameter
 
-from gnmr import _core
+from gnmr import _core, voice
 from gnmr._core import Error, Options
 from gnmr.control import Control
 from gnmr.control_parts import ControlParts
@@ -147,6 +146,9 @@ def _find(model: nn.Module, choice: UnitChoice, preset: str,
     refuse_flat_parameters(model)
     found = find_units(model, choice)
     check_low_paths(model, found.units)
+    if type(model).__name__ == "DataParallel" and any(unit.switch is not None for unit in found.units):
+        raise Error("attach: copies that nn.DataParallel makes of a model cannot be switched: expected "
+                    "DistributedDataParallel")
     for unit in found.units:
         frozen = not any(parameter.requires_grad for parameter in unit.parameters)
         if isinstance(unit.switch, LowLinear) and frozen:
@@ -207,7 +209,7 @@ def _tell(joined: Joined, options: Options, min_coverage: float) -> None:
         print("gnmr: the model has no low path that could be left: it is only watched. "
               "recipe=... gives it one, register_switch tells of yours", file=sys.stderr)
     if coverage.share < min_coverage:
-        warnings.warn(f"gnmr watches only {coverage.share:.1%} of the multiply-adds: faults in the rest go unseen. "
-                      f"{coverage.text()}", stacklevel=3)
+        voice.warn(f"watching only {coverage.share:.1%} of the multiply-adds: faults in the rest go unseen. "
+                   f"{coverage.text()}", stacklevel=3)
     if options.max_o == 0 and joined.switchable:
-        warnings.warn("gnmr: max_o is 0, so no unit is ever recovered", stacklevel=3)
+        voice.warn("max_o is 0, so no unit is ever recovered", stacklevel=3)

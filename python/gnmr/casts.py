@@ -86,7 +86,7 @@ def cast_on_cpu(matrix: Tensor, recipe: str, product: int, place: int, scale: fl
         _cast_into(rules, product, place, result, result, scale, seed)
     else:
         source = facing if _has_plain_rows(facing) else facing.contiguous()
-        result = torch.empty(source.shape, dtype=torch.float32)
+        result = torch.empty(source.shape, dtype=torch.float32, device=source.device)
         _cast_into(rules, product, place, source, result, scale, seed)
     return result.t() if turned else result
 

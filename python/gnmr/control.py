@@ -17,7 +17,7 @@ from torch import Tensor
 
 from gnmr import _core
 from gnmr._core import Error
-from gnmr.control_state import checked_state, restore_memory, saved_state
+from gnmr.control_state import check_memory, checked_state, restore_memory, saved_state
 from gnmr.control_late import LateSteps
 from gnmr.rerun import Closure, Rerun
 from gnmr.step_result import LateResult, StepResult
@@ -26,6 +26,8 @@ from gnmr.units import Coverage, WatchedUnit
 
 class Control(LateSteps):
     """Watches the units of a model and switches them between steps. Made by `gnmr.attach`."""
+
+    _told_outside = False  # that forwards are not seen
 
     # What is there.
 
@@ -76,7 +78,7 @@ class Control(LateSteps):
         With lag 1 nothing waits for the device, and what was decided is about the step before; who asks the result for
         this step's norm waits for it (`total_norm` below does not).
         """
-        limit = None if skipped else max_norm
+        limit = None if skipped or max_norm is None else float(max_norm)
         return self._told(self._guarded(lambda: self._plain_step(limit, skipped, loss), limit))
 
     def trial(self, closure: Closure, *, max_norm: float | None = None,
@@ -88,8 +90,13 @@ class Control(LateSteps):
         recovery, and the gradients that are left make the update. Where `applied` is False there are none. It waits for
         the norms: where `attach` chose lag 1 by itself, it is 0 from the first call on.
         """
-        rerun = Rerun(self._units, self._own, self._random, closure, self._measurement.meet)
-        return self._told(self._guarded(lambda: self._tried_step(rerun, max_norm, loss), max_norm))
+        limit = None if max_norm is None else float(max_norm)
+        if not (self._random.begun or self._told_outside or self._fault):
+            self._told_outside = True
+            self._warn("no forward of the model was seen in this step: it is not called as model(...). A step that "
+                       "runs again has other random numbers then, and ctl.set holds at once")
+        rerun = Rerun(self._parts.model, self._units, self._own, self._random, closure, self._measurement.meet)
+        return self._told(self._guarded(lambda: self._tried_step(rerun, limit, loss), limit))
 
     @property
     def total_norm(self) -> float | Tensor:
@@ -119,6 +126,8 @@ class Control(LateSteps):
         """Units whose names fit run `high` or `low` whatever the controller says, for so many steps (None: until told
         otherwise); `auto` takes earlier words about this pattern, and about what fits it, back. It holds from the next
         step on: the one that is going on is not changed."""
+        if not any(_core.glob_matches(pattern, unit.name) for unit in self._units):
+            self._warn(f"set: {pattern!r} fits the name of no unit")
         rules = self._switchboard.changed(pattern, path, steps, self._step + (2 if self._random.begun else 1))
         self._supervisor.set_rules(rules)
         self._switchboard.rules = rules
@@ -148,7 +157,9 @@ class Control(LateSteps):
     def load_state_dict(self, state: Mapping[str, Any]) -> dict[str, object]:
         """Takes it over, between two steps. Histories go by unit names and current options win; the report says what
         is not as it was."""
-        report = self._supervisor.restore(bytes(checked_state(state)["supervisor"]))
+        # All of it is looked at before anything is taken.
+        check_memory(checked_state(state), self._units)
+        report = self._supervisor.restore(bytes(state["supervisor"]))
         restore_memory(state, self._units)
         self._switchboard.rules = list(state["rules"])
         self._supervisor.set_rules(self._switchboard.rules)
@@ -170,7 +181,10 @@ class Control(LateSteps):
         self._hook.remove()
         self._all_low()
         for own in self._own:
-            own.remove()
+            try:
+                own.remove()
+            except Exception as fault:
+                self._say(f"a switch could not be removed: {fault}")
         self._parts.kill_switch.release()
         self.listeners.close()
         self._supervisor.close()

@@ -18,11 +18,11 @@ from torch import Tensor
 from gnmr._core import Error
 from gnmr.device_stream import OnItsWay
 from gnmr.control_parts import ControlParts
-from gnmr.control_steps import ControlSteps, limit_of
+from gnmr.control_steps import ControlSteps
 from gnmr.measuring import Pending
 from gnmr.ranks_exchange import Heard, Word
-from gnmr.rerun import Rerun, number_of
-from gnmr.step_result import LateResult, StepResult
+from gnmr.rerun import Rerun, is_number, number_of
+from gnmr.step_result import LateResult, StepResult, limit_of
 
 
 class LateSteps(ControlSteps):
@@ -183,7 +183,7 @@ class LateSteps(ControlSteps):
 
 def _late_number(loss: float | Tensor | None) -> Callable[[], float | None]:
     """A loss as a number, which is awaited later where it is on a device."""
-    if not (isinstance(loss, Tensor) and loss.is_cuda):
+    if not (isinstance(loss, Tensor) and loss.is_cuda and is_number(loss)):
         told = number_of(loss)
         return lambda: told
     sent = OnItsWay(loss.detach().to(torch.float64).reshape(()))

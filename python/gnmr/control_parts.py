@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a control is made of, and its parameters found again where a wrapper has put others in their place."""
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import nn
 
-from gnmr import _core
+from gnmr import _core, voice
 from gnmr.compiled_parts import look_at_parts
 from gnmr.gradients import Gradients, Source
 from gnmr.kill_switch import KillSwitch
-from gnmr.low_linear import StepClock
+from gnmr.low_linear import LowLinear, StepClock
 from gnmr.measuring import Measurement
 from gnmr.ranks_exchange import Exchange
 from gnmr.ranks_joining import Joined, check_low_paths, find_parameters_again, gradients_of, has_new_parameters, join
@@ -34,6 +33,7 @@ class ControlParts:
     words: list[tuple[str, str]]  # of the kill switch, before the first step
     make_supervisor: Callable[[int, int | None], _core.Supervisor]  # with this lag, going on with this step
     lag_is_free: bool  # nobody has asked for the one there is
+    has_told: bool = False  # that other parameters have come, which this rank cannot measure alone
 
     def measurement(self) -> Measurement:
         """Measures these gradients."""
@@ -44,9 +44,9 @@ class ControlParts:
         `is_compiled`: as one, from outside."""
         recorded = look_at_parts(self.model, self.joined.found.units, is_compiled)
         if any(layer.module.weight.is_cuda for layer in recorded):
-            warnings.warn(f"gnmr: {len(recorded)} layers with our own low path are compiled to CUDA graphs, for which "
-                          "it is not made: torch records parts anew when switches change, and may refuse them. Leave "
-                          'mode="reduce-overhead" out', stacklevel=2)
+            voice.warn(f"{len(recorded)} layers with our own low path are compiled to CUDA graphs, for which it is not "
+                       "made: torch records parts anew when switches change, and may refuse them. Leave "
+                       'mode="reduce-overhead" out')
         if has_new_parameters(self.model, self.joined.found.units):
             find_parameters_again(self.joined.found.units)
             self.gradients.is_old = True
@@ -66,3 +66,34 @@ class ControlParts:
             copies = join(self.exchange.ranks, self.model, found, self.replicas)[1]
         self.gradients = gradients_of(self.model, units, self.source, copies)
         return True
+
+    def look_again(self, may_be_new: bool) -> tuple[bool, str]:
+        """Whether something else is measured from here on, and what is to be told. Where ranks have agreed on what they
+        measure, one of them changes nothing."""
+        is_new = self.exchange is None and self._thaw()
+        if not may_be_new or (self.exchange is not None and (self.has_told or self.gradients.has_spread)):
+            return is_new, ""
+        now, known = list(self.model.parameters()), {id(one) for one in self.gradients.parameters}
+        new = sum(id(one) not in known for one in now)
+        if not new and len(now) == len(known):
+            return is_new, ""
+        if self.exchange is not None:
+            self.has_told = True
+            return False, (f"the model has other parameters than when it was attached: {new} of {len(now)} are neither "
+                           "measured nor clipped by ctl.step. Attach again, on all ranks")
+        find_parameters_again(self.joined.found.units)
+        self.gradients = gradients_of(self.model, self.joined.found.units, self.source, None)
+        there = {id(module) for module in self.model.modules()}
+        gone = sum(id(unit.module) not in there for unit in self.joined.found.units)
+        text = (f"the model has other parameters than before, {new} of {len(now)} are new: these are measured and "
+                "clipped from here on")
+        return True, text + (f"; {gone} units are no part of it any more: attach again" if gone else "")
+
+    def _thaw(self) -> bool:
+        """Layers that were frozen and are trained now have gradients to be judged by."""
+        thawed = [unit.switch for unit in self.joined.found.units
+                  if isinstance(unit.switch, LowLinear) and unit.switch.measures_output
+                  and any(parameter.requires_grad for parameter in unit.parameters)]
+        for switch in thawed:
+            switch.measures_output = False
+        return bool(thawed)

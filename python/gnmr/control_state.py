@@ -36,6 +36,13 @@ def checked_state(state: Mapping[str, Any]) -> Mapping[str, Any]:
     return state
 
 
+def check_memory(state: Mapping[str, Any], units: Sequence[WatchedUnit]) -> None:
+    """Refuses what low paths cannot take over, and takes nothing."""
+    for unit in units:
+        if isinstance(unit.switch, LowLinear) and unit.name in state["memory"]:
+            unit.switch.memory.check(state["memory"][unit.name])
+
+
 def restore_memory(state: Mapping[str, Any], units: Sequence[WatchedUnit]) -> None:
     """What low paths remember, by the names of their units."""
     for unit in units:

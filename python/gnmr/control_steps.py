@@ -8,13 +8,12 @@ Non-goals: what users call (gnmr.control), deciding (gnmr._core), collectives (g
 import math
 import sys
 import traceback
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from torch import Tensor
 
-from gnmr import _core
+from gnmr import _core, registrations, voice
 from gnmr._core import Error
 from gnmr.blind_units import BlindUnits
 from gnmr.control_parts import ControlParts
@@ -29,13 +28,16 @@ from gnmr.rerun import (
     is_about_memory,
     number_of,
 )
-from gnmr.step_result import StepResult
+from gnmr.step_result import StepResult, limit_of, told_coefficient
 from gnmr.switchboard import Switchboard
 from gnmr.switches import InstalledSwitch
 from gnmr.telemetry.listeners import Listeners
 
 #: Decisions of ranks that differ before all of them stop.
 MOST_DIFFERENCES = 3
+
+#: Steps after which parameters are looked at though torch has told of none.
+LOOK_EVERY = 100
 
 
 class ControlSteps:
@@ -56,7 +58,7 @@ class ControlSteps:
         self._switchboard = Switchboard()
         self._words = list(parts.words)  # of the kill switch, for the next step
         self._differences = 0  # decisions of a rank that were not those of rank 0
-        self._has_looked = False  # whether the parameters are those that are trained
+        self._registrations = -1  # when the parameters were last looked at
         self._told_unlike = False
         self._is_settled = False  # the gradients of the step are as the update takes them
         self._fault = ""  # why it does nothing any more
@@ -141,8 +143,9 @@ class ControlSteps:
         total, coefficient = self._gradients.total(limit_of(max_norm))
         applied = math.isfinite(total)
         context = rerun.context(before, norm_before, self._gradients.squares(), total, loss, applied)
-        ruling = self._supervisor.conclude(step, self._gradients.norms, self._gradients.sampled, errors.errors(),
-                                           context, loss=rerun.loss, clip_coefficient=_told(coefficient, max_norm))
+        ruling = self._supervisor.conclude(
+            step, self._gradients.norms, self._gradients.sampled, errors.errors(), context, loss=rerun.loss,
+            clip_coefficient=told_coefficient(coefficient, max_norm))
         self._settle_update(applied, coefficient)
         return self._finish(ruling, StepResult(step, total, coefficient, applied, True, "trial",
                                                ruling.verdict, loss=rerun.loss))
@@ -151,7 +154,7 @@ class ControlSteps:
                 rerun: Rerun | None = None) -> StepResult:
         """A step without a trial."""
         total, coefficient = self._gradients.total(limit_of(max_norm))
-        ruling = self._supervisor.decide(loss=loss, clip_coefficient=_told(coefficient, max_norm))
+        ruling = self._supervisor.decide(loss=loss, clip_coefficient=told_coefficient(coefficient, max_norm))
         if ruling.clip:
             self._gradients.scale_units(ruling.clip)
             failure = self._measurement.step(Word()).failure
@@ -187,12 +190,12 @@ class ControlSteps:
             failure = self._measurement.step(Word(failure_of(lambda: rerun.with_high(now, now)))).failure
             if failure is None:
                 return False
-        if not isinstance(failure, ClosureFailed):
-            # A fault of ours, or of a switch: the loop has its gradients all the same.
-            self._gradients.drop()
-            self._all_low()
-            rerun.plain()
-        raise failure
+        # A fault of ours, or of a switch: the loop has its gradients all the same. A closure that fails once more, as
+        # the step first ran, is the user's; one that does not was failed by us.
+        self._gradients.drop()
+        self._all_low()
+        rerun.plain()
+        raise failure.cause if isinstance(failure, ClosureFailed) else failure
 
     def _settle_update(self, applied: bool, coefficient: float) -> None:
         self._is_settled = True
@@ -241,11 +244,18 @@ class ControlSteps:
                        "ctl.step?")
 
     def _look_at_parameters(self) -> None:
-        """In the first step: a wrapper may have come after `attach`."""
-        if not self._has_looked:
-            self._has_looked = True
-            if self._parts.found_again():
-                self._gradients, self._measurement = self._parts.gradients, self._parts.measurement()
+        """In the first step: a wrapper may have come after `attach`. Later: whoever loads or builds anew."""
+        before, self._registrations = self._registrations, registrations.count()
+        is_wrapped = before < 0 and self._parts.found_again()
+        is_new, news = self._parts.look_again(before != self._registrations or self._step % LOOK_EVERY == 0)
+        if is_wrapped or is_new:
+            self._catch_up()
+            self._gradients, self._measurement = self._parts.gradients, self._parts.measurement()
+        if news:
+            self._warn(news)
+
+    def _catch_up(self) -> None:
+        """Nothing is left to be decided."""
 
     def _asked_mode(self) -> tuple[str, str]:
         """What this rank's kill switch asks for, and why."""
@@ -402,14 +412,4 @@ class ControlSteps:
     def _warn(self, text: str, always: bool = False) -> None:
         self._supervisor.note(text)
         if self._leads or always:
-            warnings.warn(f"gnmr: {text}", stacklevel=2)
-
-
-def limit_of(max_norm: float | None) -> float:
-    """As a number; infinite: nothing is clipped."""
-    return math.inf if max_norm is None else max_norm
-
-
-def _told(coefficient: float, max_norm: float | None) -> float | None:
-    """For the journal: nothing where nobody asked for clipping."""
-    return None if max_norm is None else coefficient
+            voice.warn(text)

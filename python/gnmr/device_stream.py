@@ -62,7 +62,7 @@ class OnItsWay:
         self._numbers = numbers.detach()
         self._passed: torch.cuda.Event | None = None
         if numbers.is_cuda:
-            self._numbers = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
+            self._numbers = torch.empty(numbers.shape, dtype=numbers.dtype, device="cpu", pin_memory=True)
             self._numbers.copy_(numbers.detach(), non_blocking=True)
             self._passed = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._passed.record(torch.cuda.current_stream(numbers.device))

@@ -32,7 +32,7 @@ class Gradients:
 
     def __init__(self, parameters: Sequence[nn.Parameter], unit_of: Sequence[int], units: int, source: Source,
                  copies: Sequence[Copies] | None = None) -> None:
-        self._parameters = list(parameters)
+        self.parameters = self._parameters = list(parameters)
         self._counts = [local_of(parameter).numel() for parameter in parameters]
         self._unit_of = list(unit_of)
         self._units = units
@@ -40,7 +40,7 @@ class Gradients:
         if isinstance(source, str) and source not in (".grad", "main_grad"):
             raise Error(f"gradients: expected '.grad', 'main_grad' or a function of a parameter, got {source!r}")
         self._copies = copies
-        self._has_spread = any(is_spread(parameter) for parameter in parameters)
+        self.has_spread = any(is_spread(parameter) for parameter in parameters)
         self.is_old = False  # the parameters are no longer those of the model
         self._gradients: list[Tensor | None] = []  # as they lie on this rank
         self._devices: dict[torch.device, DeviceSquares] = {}
@@ -75,7 +75,7 @@ class Gradients:
         self._by_kernels = {}
         measured = self._gather()
         self._gradients = measured
-        if self._has_spread:
+        if self.has_spread:
             self._gradients = [None if one is None else local_of(one) for one in measured]
             measured = [None if one is None else local_of(laid_as(one, parameter))
                         for one, parameter in zip(measured, self._parameters, strict=True)]
@@ -105,7 +105,7 @@ class Gradients:
         first = next((gradient for gradient in measured if gradient is not None), None)
         if first is None or not first.is_cuda or not _core.kernels_available():
             return None
-        if self._has_spread and any(one is not two for one, two in zip(measured, self._gradients, strict=True)):
+        if self.has_spread and any(one is not two for one, two in zip(measured, self._gradients, strict=True)):
             return None
         pointers, types, missing = [0] * len(measured), [0] * len(measured), []
         place = first.get_device()
@@ -258,7 +258,7 @@ class Gradients:
 
     def nothing(self) -> Tensor:
         """The contribution of a rank that has none."""
-        return torch.zeros(3 * self._units + 2, dtype=torch.float64)
+        return torch.zeros(3 * self._units + 2, dtype=torch.float64, device="cpu")
 
     def take(self, total: Tensor, outputs: Mapping[int, int]) -> list[int]:
         """The sums of all ranks' contributions; `outputs`: units whose norm is that of an output's gradient, and how
@@ -283,7 +283,7 @@ class Gradients:
         for index, gradient in enumerate(self._gather()):
             if gradient is not None and (self._copies is None or self._copies[index].counts):
                 part = local_of(laid_as(gradient, self._parameters[index]))
-                total += float(torch.linalg.vector_norm(part, dtype=torch.float64)) ** 2
+                total += float(torch.linalg.vector_norm(_dense(part), dtype=torch.float64)) ** 2
         return total
 
     # Clipping.
@@ -331,7 +331,8 @@ class Gradients:
             present = [local_of(gradient) for gradient in self._gather() if gradient is not None]
             if not present:
                 return 0.0
-            norms = [torch.linalg.vector_norm(gradient).to(present[0].device, torch.float32) for gradient in present]
+            norms = [torch.linalg.vector_norm(_dense(gradient)).to(present[0].device, torch.float32)
+                     for gradient in present]
             total = float(torch.linalg.vector_norm(torch.stack(norms)))
         if present:
             torch._foreach_mul_(present, min(max_norm / (total + 1e-6), 1.0))
@@ -384,7 +385,7 @@ def _tensor_of(view: memoryview) -> Tensor:
 
 def _other_copies(unit_of: Sequence[int], units: int, copies: Sequence[Copies]) -> Tensor:
     """For each unit (and the rest): how many copies there are beside the one that counts; -1: not the same for all."""
-    others = torch.full((units + 1,), -2.0, dtype=torch.float64)
+    others = torch.full((units + 1,), -2.0, dtype=torch.float64, device="cpu")
     for unit, one in zip(unit_of, copies, strict=True):
         others[unit] = one.ranks - 1 if others[unit] in (-2.0, one.ranks - 1) else -1.0
     return others
@@ -392,7 +393,9 @@ def _other_copies(unit_of: Sequence[int], units: int, copies: Sequence[Copies]) 
 
 def _dense(gradient: Tensor) -> Tensor:
     values = gradient.detach()
-    return values.coalesce().values() if values.layout is torch.sparse_coo else values
+    if values.layout is torch.sparse_coo:
+        values = values.coalesce().values()
+    return torch.view_as_real(values.resolve_conj()) if values.is_complex() else values
 
 
 def distance(before: Sequence[float], after: Sequence[float]) -> float:

@@ -40,7 +40,23 @@ def is_installed(module: nn.Module) -> bool:
     return module.__dict__.get(_SWITCH) is not None
 
 
+def is_replaced(module: nn.Module) -> bool:
+    """Whether the instance has a forward of somebody else's. What copies and pickles keep of ours is none."""
+    own = module.__dict__.get("forward")
+    is_its_own = getattr(own, "__self__", None) is module and getattr(own, "__func__", None) is type(module).forward
+    return own is not None and not _is_ours(own) and not is_its_own
+
+
+def _is_ours(forward: Any) -> bool:
+    module = getattr(getattr(forward, "__func__", None), "__module__", "")
+    return isinstance(forward, MethodType) and module.partition(".")[0] == "gnmr"
+
+
 def remove(module: nn.Module) -> None:
-    """The module is as it was."""
-    if is_installed(module):
+    """The module is as it was; where somebody has put another forward over ours it stays, and ours is the plain one."""
+    if not is_installed(module):
+        return
+    if _is_ours(module.__dict__.get("forward")):
         del module.__dict__["forward"], module.__dict__[_SWITCH]
+    else:
+        module.__dict__[_SWITCH] = None

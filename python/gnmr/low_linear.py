@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from gnmr import _core, fp8_matrix, layer_handles, low_linear_ops
@@ -38,6 +37,7 @@ from gnmr.fp8_matrix import Fp8Cast, Fp8Matrix, Fp8Side, cast_to_fp8, makes_code
 from gnmr.instance_forward import switch_of
 from gnmr.layer_switch import LayerSwitch
 from gnmr.low_linear_traced import Neighbours, kind_of, kinds, traced_layer
+from gnmr.once import differentiable_once, unviewed
 from gnmr.product_errors import SquareSum
 from gnmr.switches import ExtraBytes
 
@@ -291,13 +291,14 @@ def forward(module: nn.Linear, input: Tensor) -> Tensor:
     device = input.device.type
     if not torch.is_autocast_enabled(device):
         return _apply(input, weight, bias, low, trains)
-    dtype = torch.get_autocast_dtype(device)
-    bias = bias.to(dtype) if bias is not None else None
+    input, weight, bias = low_linear_ops.as_autocast(input, weight, bias)
     with without_autocast(device):
-        return _apply(input.to(dtype), weight.to(dtype), bias, low, trains)
+        return _apply(input, weight, bias, low, trains)
 
 
 def _apply(input: Tensor, weight: Tensor, bias: Tensor | None, low: LowLinear, trains: bool) -> Tensor:
+    if not low_linear_ops.are_alike(input, weight, bias):
+        return functional.linear(input, weight, bias)
     result: Tensor = _LinearFunction.apply(input, weight, bias, low, trains)  # type: ignore[no-untyped-call]
     return result
 
@@ -378,17 +379,17 @@ class _LinearFunction(torch.autograd.Function):
                 observe_forward(low, matrix, weight, False)
             ctx.runs_low = False
             ctx.save_for_backward(weight, None, None, matrix, None, None)
-            return functional.linear(input, weight, bias)
+            return unviewed(functional.linear(input, weight, bias))
         keeps = trains and ctx.needs_input_grad[1], trains and ctx.needs_input_grad[0]
         result, ctx.runs_low, low_input, low_weight = forward_product(low, matrix, weight, trains, keeps)
         if bias is not None:
             result = result + bias  # in place it would change what selective checkpointing keeps
         ctx.save_for_backward(weight if low_weight is None else None, *low.flat(low_weight),
                               matrix if low_input is None else None, *low.flat(low_input))
-        return result.view(*input.shape[:-1], weight.shape[0])
+        return unviewed(result.view(*input.shape[:-1], weight.shape[0]))
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, output_gradient: Tensor) -> tuple[Tensor | None, ...]:
         weight, *cast_weight, matrix, input_values, input_scales = ctx.saved_tensors
         low: LowLinear = ctx.low

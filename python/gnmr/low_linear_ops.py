@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from gnmr import fp8_matrix, low_linear_traced
 from gnmr.casts import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, operators, recipe_of
@@ -165,12 +166,31 @@ for _name, _run, _shape in (("low_linear_2", _low_linear, _low_linear_shape),
 torch.library.register_autograd("gnmr::low_linear_2", _backward, setup_context=_save, lib=operators)
 
 
+def as_autocast(input: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """A layer's operands in the type of torch.autocast, which leaves float64 alone."""
+    dtype = torch.get_autocast_dtype(input.device.type)
+    if input.dtype is not torch.float64:
+        input = input.to(dtype)
+    if weight.dtype is not torch.float64:
+        weight = weight.to(dtype)
+    if bias is not None and bias.dtype is not torch.float64:
+        bias = bias.to(dtype)
+    return input, weight, bias
+
+
+def are_alike(input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    """Whether operands have one type. A plain layer refuses others, so the low path must not take them: its high path
+    would refuse them later."""
+    return input.dtype == weight.dtype and (bias is None or bias.dtype == weight.dtype)
+
+
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None, low: LowLinear) -> Tensor:
     """The layer as a compiler sees it: switching makes two variants of what it compiles for other reasons."""
-    device, trains = input.device.type, torch.is_grad_enabled()
-    if torch.is_autocast_enabled(device):
-        dtype = torch.get_autocast_dtype(device)
-        input, weight, bias = input.to(dtype), weight.to(dtype), bias.to(dtype) if bias is not None else None
+    trains = torch.is_grad_enabled()
+    if torch.is_autocast_enabled(input.device.type):
+        input, weight, bias = as_autocast(input, weight, bias)
+    if not are_alike(input, weight, bias):
+        return functional.linear(input, weight, bias)
     matrix = input.reshape(-1, weight.shape[1])
     result: Tensor
     if low.is_calm(input.device):

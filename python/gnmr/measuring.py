@@ -204,7 +204,7 @@ class Measurement:
 
     def _sum(self, square: float) -> float:
         assert self.exchange is not None
-        return float(self.exchange.ranks.sum(torch.tensor([square], dtype=torch.float64)).on_host())
+        return float(self.exchange.ranks.sum(torch.tensor([square], dtype=torch.float64, device="cpu")).on_host())
 
     def _here(self) -> None:
         self.gradients.measure()

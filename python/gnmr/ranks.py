@@ -85,7 +85,7 @@ class Ranks:
 
     def who(self, is_meant: bool) -> list[int]:
         """The ranks that say yes."""
-        said = torch.zeros(self.size, dtype=torch.float64)
+        said = torch.zeros(self.size, dtype=torch.float64, device="cpu")
         said[self.rank] = float(is_meant)
         return [rank for rank, yes in enumerate(self.sum(said).on_host().tolist()) if yes]
 

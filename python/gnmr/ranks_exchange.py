@@ -121,7 +121,7 @@ class Exchange:
         return differ or any(head[_AT[kind]] for kind in _KINDS)
 
     def _head_of(self, word: Word) -> Tensor:
-        head = torch.zeros(len(_HEAD), dtype=torch.float64)
+        head = torch.zeros(len(_HEAD), dtype=torch.float64, device="cpu")
         if word.failure is not None:
             head[_AT[_kind_of(word.failure)]] = 1
         head[_AT["skipped"]] = float(word.skipped)

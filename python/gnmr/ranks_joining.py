@@ -28,7 +28,7 @@ from gnmr.ranks_pieces import (
     merged,
 )
 from gnmr.switches import MeasuringSwitch
-from gnmr.units import Coverage, FoundUnits, LeftOut, WatchedUnit, plain_name
+from gnmr.units import Coverage, FoundUnits, LeftOut, WatchedUnit, plain_name, times_wrapped
 
 
 @dataclass
@@ -138,8 +138,9 @@ def _rank_report(ranks: Ranks, model: nn.Module, found: FoundUnits,
     layouts = Layouts(ranks, replicas)
     names: list[str] = []
     pieces: dict[str, int] = {}
+    wrapped = times_wrapped(model)
     for name, parameter in model.named_parameters():
-        names.append(plain_name(name))
+        names.append(plain_name(name, wrapped))
         pieces[names[-1]] = layouts.add(names[-1], parameter)
     report = RankReport([_report_of(unit) for unit in found.units],
                         [(one.name, one.cost, one.reason) for one in found.coverage.left_out], layouts.texts, pieces)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A step once more: as a trial (all units high, each low path measured beside it) or as a replay.
 
-Goals: the rerun finds the random numbers of the first run, and the loop goes on as if there had been one run.
+Goals: the rerun finds the random numbers of the first run, and the loop goes on as if there had been one run: random
+numbers and buffers are where that left them.
 Non-goals: what is done with what it finds (gnmr.control).
 """
 
@@ -46,8 +47,18 @@ def failure_of(run: Callable[[], None]) -> Exception | None:
 
 
 def number_of(loss: float | Tensor | None) -> float | None:
-    """A loss as a number; one on a device is waited for."""
-    return float(loss.detach()) if isinstance(loss, Tensor) else loss
+    """A loss as a number, None where it is none; one on a device is waited for."""
+    if isinstance(loss, Tensor):
+        return float(loss.detach()) if is_number(loss) else None
+    try:
+        return None if loss is None else float(loss)
+    except (TypeError, ValueError):
+        return None  # it is for the journal: nothing hangs on it
+
+
+def is_number(loss: Tensor) -> bool:
+    """Whether a tensor is one."""
+    return loss.numel() == 1 and not loss.is_complex()
 
 
 class RandomState:
@@ -100,18 +111,40 @@ class FirstForward:
         self._random.remember(model)
 
     def __deepcopy__(self, memo: dict[int, object]) -> object:
-        return _no_hook
+        return _NoHook()
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _make_no_hook, ()
+        return _NoHook().__reduce__()
 
 
-def _no_hook(model: nn.Module, args: object) -> None:
-    pass
+class _NoHook:
+    """A hook that does nothing."""
+
+    def __call__(self, model: nn.Module, args: object) -> None:
+        pass
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Pickles can be read where there is no gnmr: this finds no model in an empty dict, and leaves its arguments.
+        return getattr, ({}, "get")
 
 
-def _make_no_hook() -> object:
-    return _no_hook
+class Buffers:
+    """The buffers of a model as a step's first run has left them: running means, counters."""
+
+    @torch.no_grad()
+    def __init__(self, model: nn.Module) -> None:
+        # What nothing was ever written to need not be copied.
+        self._kept = [(module, name, buffer, buffer.clone() if not buffer.is_inference() and buffer._version else None)
+                      for module in model.modules() for name, buffer in module._buffers.items() if buffer is not None]
+
+    @torch.no_grad()
+    def put_back(self) -> None:
+        """They are as they were."""
+        for module, name, buffer, copy in self._kept:
+            if module._buffers.get(name) is not buffer:
+                module._buffers[name] = buffer
+            if copy is not None:
+                buffer.copy_(copy)
 
 
 def _random_state() -> tuple[Tensor, list[Tensor]]:
@@ -139,9 +172,7 @@ class ErrorSquares:
     def __init__(self, units: int, places: int) -> None:
         self._places = places
         count = units * places
-        self.difference = torch.zeros(count, dtype=torch.float64)
-        self.reference = torch.zeros(count, dtype=torch.float64)
-        self.measured = torch.zeros(count, dtype=torch.float64)
+        self.difference, self.reference, self.measured = torch.zeros(3, count, dtype=torch.float64, device="cpu")
 
     def add(self, unit: int, switch: MeasuringSwitch) -> None:
         """The errors of a trial that has run. A switch that only knows ratios has references of 1."""
@@ -170,9 +201,10 @@ class ErrorSquares:
 class Rerun:
     """One step that may run again, at most once."""
 
-    def __init__(self, units: Sequence[WatchedUnit], own: Sequence[InstalledSwitch], random: RandomState,
-                 closure: Closure, meet: Callable[[Exception | None], None]) -> None:
+    def __init__(self, model: nn.Module, units: Sequence[WatchedUnit], own: Sequence[InstalledSwitch],
+                 random: RandomState, closure: Closure, meet: Callable[[Exception | None], None]) -> None:
         """`meet` is told how the preparation of a rerun went; it raises where the closure must not run."""
+        self._model = model
         self._units = units
         self._meet = meet
         self._own = own
@@ -183,13 +215,14 @@ class Rerun:
 
     def _run(self) -> None:
         start = time.perf_counter()
-        put_back = self._random.replay()
+        buffers, put_back = Buffers(self._model), self._random.replay()
         try:
             loss = self._closure()
         except Exception as failure:
             raise ClosureFailed(failure) from failure
         finally:
             put_back()
+            buffers.put_back()
         self.loss = number_of(loss)
         self._seconds = time.perf_counter() - start
 

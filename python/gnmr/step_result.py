@@ -23,6 +23,16 @@ class StepResult:
     loss: float | None = None  # of the rerun, where there was one, else what was passed in
 
 
+def limit_of(max_norm: float | None) -> float:
+    """As a number; infinite: nothing is clipped."""
+    return math.inf if max_norm is None else max_norm
+
+
+def told_coefficient(coefficient: float, max_norm: float | None) -> float | None:
+    """For the journal: nothing where nobody asked for clipping."""
+    return None if max_norm is None else coefficient
+
+
 class LateResult(StepResult):
     """What is known of a step with lag 1 when it ends: what was decided is about the step before, and `recovered` is
     still who is in recovery in the next one. The numbers are those of this step; who asks for them waits for the

@@ -15,6 +15,7 @@ from torch import nn
 from gnmr import _core
 from gnmr._core import Error, glob_matches
 from gnmr.fp8_matrix import refusal
+from gnmr.instance_forward import is_replaced
 from gnmr.low_linear import LowLinear, StepClock
 from gnmr.low_linear_traced import Neighbours
 from gnmr.ranks_pieces import is_spread
@@ -22,6 +23,9 @@ from gnmr.switches import Switch, backend_name, maker_of
 
 #: Layers that make logits: neither low nor watched, as in the C++ trainer.
 DEFAULT_DENY = ("head", "*.head", "lm_head", "*.lm_head", "output", "embed_out")
+
+#: Their weights multiply nothing.
+_LOOKUPS = (nn.Embedding, nn.EmbeddingBag)
 
 _WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 
@@ -65,7 +69,7 @@ class Coverage:
 
     units: int
     switchable: int
-    share: float  # of the multiply-adds of all candidates
+    share: float  # of the multiply-adds of all weights
     left_out: list[LeftOut] = field(default_factory=list)
     backends: dict[str, int] = field(default_factory=dict)  # units of this process by who switches them
 
@@ -103,13 +107,24 @@ class UnitChoice:
     clock: StepClock
 
 
-def plain_name(name: str) -> str:
-    """The name without what wrappers put into it, so that states fit with and without them."""
+def plain_name(name: str, wrapped: int = 0) -> str:
+    """The name without what wrappers put into it, so that states fit with and without them; `wrapped`: see below."""
     parts = [part for part in name.split(".") if part not in _WRAPPERS]
-    # A model may have a `module` of its own further in.
-    while parts and parts[0] == "module":
-        parts = parts[1:]
+    while wrapped and parts and parts[0] == "module":
+        parts, wrapped = parts[1:], wrapped - 1
     return ".".join(parts)
+
+
+def times_wrapped(model: nn.Module) -> int:
+    """How many leading `module` of its names are a wrapper's (DistributedDataParallel, Float16Module), which holds
+    nothing else; a model may have a `module` of its own."""
+    times = 0
+    while True:
+        names = [name for name, child in model.named_children() if child is not None]
+        if len(names) != 1 or names[0] not in ("module", *_WRAPPERS) or next(model.parameters(False), None) is not None:
+            return times
+        times += names[0] == "module"
+        model = model.get_submodule(names[0])
 
 
 def _linear_cost(module: nn.Linear) -> int:
@@ -120,10 +135,14 @@ def _trouble(module: nn.Linear, recipe: str | None) -> str:
     """Why a linear layer cannot have our low path; empty: it can."""
     if recipe is None:
         return ""
-    if "forward" in module.__dict__:
+    if is_replaced(module):
         return "its forward is replaced on the instance already"
     if type(module).forward is not nn.Linear.forward:
         return f"{type(module).__name__} has a forward of its own: register_switch tells how to switch it"
+    if not module.weight.is_floating_point():
+        return f"its weight is {str(module.weight.dtype).removeprefix('torch.')}"
+    if module.weight.numel() == 0:
+        return "its weight is empty"
     reason = refusal(recipe, module.weight.device)
     if reason:
         raise Error(f"recipe={recipe!r}: {reason}. Leave recipe out to watch the model, or register a switch for its "
@@ -197,15 +216,36 @@ def _parameter_count(module: nn.Module) -> int:
     return 3 * sum(parameter.numel() for parameter in module.parameters())
 
 
+def _other_weights(modules: dict[str, nn.Module], known: set[int]) -> list[LeftOut]:
+    """Modules that multiply by weights of their own and are no candidates: convolutions, experts in one tensor, GPT-2's
+    Conv1D. Embeddings look up."""
+    counted = {id(parameter) for module in modules.values() if id(module) in known or isinstance(module, _LOOKUPS)
+               for parameter in module.parameters(recurse=False)}
+    found = []
+    for name, module in modules.items():
+        count = 0
+        for parameter in module.parameters(recurse=False):
+            if id(parameter) not in counted and sum(size > 1 for size in parameter.shape) > 1:
+                counted.add(id(parameter))
+                count += parameter.numel()
+        if count and id(module) not in known:
+            found.append(LeftOut(name, 3 * count, f"{type(module).__name__} is no linear layer: register_switch tells "
+                                                  "how to switch it"))
+    return found
+
+
 def find_units(model: nn.Module, choice: UnitChoice) -> FoundUnits:
     """All units of a model; their low paths are not installed yet."""
     walk = _Walk(choice)
-    for name, module in model.named_modules():
-        walk.visit(plain_name(name) or type(module).__name__.lower(), module)
+    wrapped = times_wrapped(model)
+    modules = {plain_name(name, wrapped) or type(module).__name__.lower(): module
+               for name, module in model.named_modules()}
+    for name, module in modules.items():
+        walk.visit(name, module)
     # A child of a unit is no unit that was left out.
     owned = {id(child) for unit in walk.units for child in unit.module.modules()}
-    modules = {plain_name(name): module for name, module in model.named_modules()}
-    left_out = [one for one in walk.left_out if id(modules.get(one.name)) not in owned]
+    left_out = [one for one in walk.left_out if id(modules[one.name]) not in owned]
+    left_out += _other_weights(modules, owned | {id(modules[one.name]) for one in left_out})
     watched = sum(unit.cost for unit in walk.units)
     everything = watched + sum(one.cost for one in left_out)
     switchable = sum(unit.switch is not None for unit in walk.units)

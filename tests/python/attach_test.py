@@ -3,7 +3,11 @@
 
 import copy
 import io
+import os
 import pickle
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -71,6 +75,43 @@ def test_copies_and_pickles_are_plain_models() -> None:
     ctl.detach()
 
 
+@pytest.mark.parametrize("recipe", [None, "fp8-tensorwise"])
+def test_copies_can_be_attached_and_read_without_us(recipe: str | None, tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
+    x = torch.randn(4, 8)
+    high = model(x)
+    gnmr.attach(model, recipe=recipe, quiet=True)
+    for copied in (copy.deepcopy(model), pickle.loads(pickle.dumps(model)), copy.deepcopy(copy.deepcopy(model))):
+        ctl = gnmr.attach(copied, recipe="fp8-tensorwise", quiet=True, strict=True)
+        assert len(ctl.units) == 2 and not torch.equal(copied(x), high)
+        ctl.detach()
+        assert torch.equal(copied(x), high) and "forward" not in copied[0].__dict__
+    for number, saved in enumerate((model, copy.deepcopy(model))):
+        torch.save({"model": saved, "x": x, "y": high}, tmp_path / f"{number}.pt")
+        read = ("import sys, torch; sys.modules['gnmr'] = None\n"
+                f"d = torch.load(r'{tmp_path / f'{number}.pt'}', weights_only=False)\n"
+                "assert torch.equal(d['model'](d['x']), d['y'])")
+        environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+        subprocess.run([sys.executable, "-c", read], check=True, env=environment, cwd=tmp_path)
+
+
+def test_detach_leaves_what_others_have_put_there() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8))
+    x = torch.randn(4, 8)
+    high = model(x)
+    ctl = gnmr.attach(model, recipe="fp8-tensorwise", quiet=True, strict=True)
+    ours = model[0].forward
+    model[0].forward = lambda input: 2 * ours(input)
+    del model[1].__dict__["forward"]
+    ctl.detach()
+    plain = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8))
+    plain.load_state_dict(model.state_dict())
+    assert torch.equal(plain(x), high)
+    assert torch.equal(model(x), plain[2](plain[1](2 * plain[0](x))))
+    again = gnmr.attach(model, recipe="fp8-tensorwise", quiet=True)
+    assert [(one.name, "replaced" in one.reason) for one in again.coverage.left_out] == [("0", True)]
+
+
 def test_coverage_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     ctl = gnmr.attach(make_model())
     told = capsys.readouterr().err
@@ -92,6 +133,39 @@ def test_little_coverage_is_loud() -> None:
         gnmr.attach(nn.Sequential(nn.LayerNorm(3)))
     with pytest.raises(gnmr.Error, match="lazy layers"):
         gnmr.attach(nn.Sequential(nn.LazyLinear(3)))
+
+
+def test_weights_that_are_no_linear_layers_count() -> None:
+    model = nn.ModuleDict({"attention": nn.MultiheadAttention(16, 2), "conv": nn.Conv1d(16, 32, 3),
+                           "words": nn.Embedding(100, 16), "norm": nn.LayerNorm(16)})
+    ctl = gnmr.attach(model, quiet=True)
+    left_out = {one.name: (one.cost, one.reason) for one in ctl.coverage.left_out}
+    assert set(left_out) == {"attention", "conv"} and left_out["conv"][0] == 3 * 16 * 32 * 3
+    assert "register_switch" in left_out["conv"][1] and "Conv1d" in left_out["conv"][1]
+    assert [unit.name for unit in ctl.units] == ["attention.out_proj"]
+    assert ctl.coverage.share == pytest.approx(16 * 16 / (4 * 16 * 16 + 16 * 32 * 3))
+    # A weight that two modules have is counted once.
+    tied = nn.ModuleDict({"words": nn.Embedding(100, 16), "lm_head": nn.Linear(16, 100), "proj": nn.Linear(16, 16)})
+    tied["lm_head"].weight = tied["words"].weight
+    assert gnmr.attach(tied, quiet=True).coverage.share == pytest.approx(256 / (1600 + 256))
+
+
+def test_a_module_of_the_models_own_keeps_its_name() -> None:
+    model = nn.ModuleDict({"module": nn.Sequential(nn.Linear(8, 8)), "linear": nn.Linear(8, 8)})
+    assert [unit.name for unit in gnmr.attach(model, quiet=True).units] == ["module.0", "linear"]
+    wrapped = nn.ModuleDict({"module": nn.ModuleDict({"module": model})})
+    assert [unit.name for unit in gnmr.attach(wrapped, quiet=True).units] == ["module.0", "linear"]
+
+
+def test_what_has_no_low_path_is_left_out_or_refused() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8, dtype=torch.complex64), nn.Linear(8, 0))
+    ctl = gnmr.attach(model, recipe="fp8-tensorwise", quiet=True)
+    assert {one.name: one.reason for one in ctl.coverage.left_out} == {"1": "its weight is complex64",
+                                                                     "2": "its weight is empty"}
+    parallel = nn.DataParallel(nn.Sequential(nn.Linear(8, 8)))
+    gnmr.attach(parallel, quiet=True).detach()
+    with pytest.raises(gnmr.Error, match="DistributedDataParallel"):
+        gnmr.attach(parallel, recipe="fp8-tensorwise", quiet=True)
 
 
 def test_what_is_left_out_has_a_reason() -> None:
@@ -134,6 +208,12 @@ def test_wrong_options_are_errors_at_once() -> None:
     for wrong in ({"tau": 0.5}, {"nonsense": 1.0}, {"lag": 2}, {"recipe": "fp7"}, {"gradients": "grad"}):
         with pytest.raises(gnmr.Error):
             gnmr.attach(make_model(), quiet=True, **wrong)
+
+
+def test_a_word_for_nobody_is_told() -> None:
+    ctl = gnmr.attach(make_model(), recipe="fp8-tensorwise", quiet=True)
+    with pytest.warns(UserWarning, match="'layers.*.dwon' fits the name of no unit"):
+        ctl.set("layers.*.dwon", "high")
 
 
 def test_the_switchboard() -> None:

@@ -176,6 +176,33 @@ def test_a_trial_finds_the_layer_at_fault() -> None:
         assert torch.allclose(one.grad, two.grad, rtol=1e-4, atol=1e-6)
 
 
+def test_a_trial_with_changes_in_place() -> None:
+    """Behind a layer that is compared, as behind torchao's own."""
+
+    class Changed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = float8_model()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for layer in self.model.layers:
+                h = layer.up(x.view(2, -1, x.shape[-1]))
+                h *= 0.5
+                x = x + layer.down(torch.relu_(h)).view(x.shape)
+            return self.model.head(self.model.norm(x))
+
+    model = Changed()
+    ctl = gnmr.attach(model, quiet=True, strict=True, **QUICK, lag=0)
+    for step in range(1, 12):
+        model.zero_grad()
+        run_backward(model, step)
+        if step == 10:
+            for parameter in model.model.layers[1].down.parameters():
+                parameter.grad *= 1000
+        result = ctl.trial(lambda step=step: run_backward(model, step))
+        assert (result.rerun == "trial") == (step == 10)
+
+
 def test_all_idle_is_told_loudly() -> None:
     ctl = gnmr.attach(float8_model(), quiet=True, strict=True)
     other = make_model(blocks=2)

@@ -217,3 +217,37 @@ def test_after_detach_the_loop_still_runs() -> None:
     other = make_model()
     run_backward(other, 1)
     assert result.total_norm == pytest.approx(float(clip_grad_norm_(other.parameters(), 0.5)), rel=1e-6)
+
+
+def test_warnings_as_errors_end_no_loop(capsys: pytest.CaptureFixture[str]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ctl = gnmr.attach(make_model(), recipe="fp8-tensorwise", allow=["layers.0.*"])
+        model = make_model()
+        run_backward(model, 1)  # not the one that is attached: none of its low paths is called
+        assert ctl.step().applied and ctl.mode != "disarmed"
+    told = capsys.readouterr().err
+    assert "watching only" in told and "NO LOW PATH RUNS" in told
+
+
+def test_a_default_device_is_no_matter() -> None:
+    """Tensors of ours are where they are meant to be."""
+    model = make_model()
+    ctl = gnmr.attach(model, recipe="fp8-tensorwise", quiet=True, strict=True, **QUICK)
+    results = []
+    for step in range(1, 12):
+        model.zero_grad()
+        run_backward(model, step)
+        if step == 10:
+            model.layers[2].down.weight.grad *= 50
+        try:
+            torch.set_default_device("meta")
+
+            def again(step: int = step) -> torch.Tensor:
+                torch.set_default_device(None)
+                return run_backward(model, step)
+
+            results.append(ctl.trial(again, max_norm=1.0))
+        finally:
+            torch.set_default_device(None)
+    assert [result.rerun for result in results].count("trial") == 1

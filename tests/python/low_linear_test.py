@@ -178,3 +178,48 @@ def test_the_operator_has_a_shape_for_compilers() -> None:
         for product, place in ((0, 0), (1, 1), (2, 0)):
             cast = cast_operand(matrix, "fp8-deepseek", product, place, 0.0, 1, 1)
             assert cast.shape == matrix.shape
+
+
+@pytest.mark.parametrize("high", [False, True])
+@pytest.mark.parametrize("recipe", ["fp8-tensorwise", "fp8-delayed", "mxfp8"])
+@pytest.mark.parametrize("shape", [(6, 16), (2, 3, 16)])
+@pytest.mark.parametrize("bias", [False, True])
+def test_results_may_be_changed_in_place(recipe: str, high: bool, shape: tuple[int, ...], bias: bool) -> None:
+    torch.manual_seed(0)
+    found = []
+    for in_place in (False, True):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(16, 16, bias=bias), nn.ReLU(inplace=in_place), nn.Linear(16, 16, bias=bias))
+        ctl = gnmr.attach(model, recipe=recipe, quiet=True, strict=True)
+        if high:
+            ctl.set("*", "high")
+        x = torch.randn(shape, requires_grad=True)
+        output = model(x)
+        if in_place:
+            output += 1.0
+        else:
+            output = output + 1.0
+        output.square().sum().backward()
+        found.append([x.grad, *(parameter.grad for parameter in model.parameters())])
+    assert all(torch.equal(one, two) for one, two in zip(*found, strict=True))
+
+
+def test_what_a_plain_layer_refuses_is_refused() -> None:
+    """On the low path too: else the first recovery would be the one to refuse it."""
+    layer = nn.Sequential(nn.Linear(8, 8, dtype=torch.bfloat16))
+    gnmr.attach(layer, recipe="fp8-tensorwise", quiet=True, strict=True)
+    with pytest.raises(RuntimeError, match="same dtype"):
+        layer(torch.randn(4, 8))
+    wide = nn.Sequential(nn.Linear(8, 8, dtype=torch.float64))
+    gnmr.attach(wide, recipe="fp8-tensorwise", quiet=True, strict=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert wide(torch.randn(4, 8, dtype=torch.float64)).dtype is torch.float64
+
+
+def test_a_second_derivative_is_refused() -> None:
+    """torch would drop a penalty on a gradient without a word."""
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 1))
+    gnmr.attach(model, recipe="fp8-tensorwise", quiet=True, strict=True)
+    x = torch.randn(4, 8, requires_grad=True)
+    with pytest.raises(gnmr.Error, match="no second derivative"):
+        torch.autograd.grad(model(x).sum(), x, create_graph=True)

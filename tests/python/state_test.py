@@ -68,6 +68,19 @@ def test_another_model_says_so(capsys: pytest.CaptureFixture[str]) -> None:
         other.load_state_dict({**state, "supervisor": b"nonsense"})
 
 
+def test_what_is_refused_changes_nothing() -> None:
+    model, ctl = attached("fp8-delayed")
+    for step in range(1, 4):
+        one_step(model, ctl, step)
+    state = ctl.state_dict()
+    state["memory"]["layers.3.down"] = "{}"
+    _, fresh = attached("fp8-delayed")
+    before = fresh.state_dict()
+    with pytest.raises(gnmr.Error):
+        fresh.load_state_dict(state)
+    assert fresh.state_dict() == before
+
+
 def test_a_memory_of_another_recipe_is_refused() -> None:
     _, delayed = attached("fp8-delayed")
     memory = delayed.units[0].switch.memory

@@ -4,6 +4,7 @@
 import math
 import os
 import time
+import warnings
 import weakref
 
 import pytest
@@ -151,6 +152,77 @@ def test_sources_of_gradients() -> None:
     assert clipped == pytest.approx(0.1, rel=1e-5)
     model, ctl = made(lambda parameter: None if parameter.grad is None else 2 * parameter.grad)
     assert ctl.step().total_norm == pytest.approx(2 * expected)
+
+
+def square_of(model: nn.Module) -> float:
+    return sum(float(parameter.grad.abs().double().square().sum()) for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("lag", [0, 1])
+@pytest.mark.parametrize("when", [1, 3])
+@pytest.mark.parametrize("what", ["assign", "head", "added"])
+def test_parameters_that_come_later_are_clipped_too(what: str, when: int, lag: int) -> None:
+    model = make_model()
+    ctl = gnmr.attach(model, recipe="fp8-tensorwise", lag=lag, quiet=True, strict=True)
+    told = []
+    for step in range(1, 5):
+        if step == when and what == "assign":
+            state = {name: value.clone() for name, value in model.state_dict().items()}
+            model.load_state_dict(state, assign=True)
+        elif step == when and what == "head":
+            model.head = nn.Linear(32, 8).to(model.head.weight.device)
+        elif step == when:
+            model.norm.shift = nn.Parameter(torch.zeros(32, device=model.head.weight.device))
+            model.norm.register_forward_hook(lambda module, _, output: output + module.shift)
+        model.zero_grad()
+        run_backward(model, step)
+        expected = math.sqrt(square_of(model))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            result = ctl.step(max_norm=0.01)
+        told.append(sum("other parameters than before" in str(one.message) for one in caught))
+        assert float(result.total_norm) == pytest.approx(expected, rel=1e-6)
+        assert math.sqrt(square_of(model)) == pytest.approx(0.01, rel=1e-4)
+    # What a unit has is found again in the first step without a word: wrappers do that.
+    assert told == [int(step == when and (what, step) != ("assign", 1)) for step in range(1, 5)]
+    ctl.detach()
+
+
+def test_complex_gradients_are_measured() -> None:
+    model = nn.Sequential(nn.Linear(8, 8))
+    model.extra = nn.Parameter(torch.randn(5, dtype=torch.complex64))
+    ctl = gnmr.attach(model, quiet=True, strict=True)
+    (model(torch.randn(4, 8)).sum() + (model.extra * torch.conj(model.extra)).real.sum()).backward()
+    expected = math.sqrt(square_of(model))
+    assert ctl.step(max_norm=0.1).total_norm == pytest.approx(expected, rel=1e-6)
+    assert math.sqrt(square_of(model)) == pytest.approx(0.1, rel=1e-4)
+
+
+def test_arguments_as_they_come() -> None:
+    """Numbers out of files, losses a sample: neither stops anything."""
+    model = make_model()
+    ctl = gnmr.attach(model, lag=0, quiet=True, strict=True)
+    losses = {None: (torch.ones(2), [1.0], "none", torch.ones(1, dtype=torch.cfloat)),
+              2.5: ("2.5", torch.tensor(2.5), torch.tensor([2.5]), 2.5)}
+    for expected, loss in ((expected, loss) for expected, several in losses.items() for loss in several):
+        model.zero_grad()
+        run_backward(model, 1)
+        assert ctl.step(max_norm="1e-1", loss=loss).loss == expected
+        assert math.sqrt(square_of(model)) == pytest.approx(0.1, rel=1e-4)
+
+
+def test_a_layer_that_is_trained_later_is_judged_by_its_gradients() -> None:
+    model = make_model()
+    model.layers[1].down.requires_grad_(False)
+    ctl = gnmr.attach(model, recipe="fp8-tensorwise", lag=0, quiet=True, strict=True)
+    for step in range(1, 4):
+        model.layers[1].down.requires_grad_(step > 1)
+        model.zero_grad()
+        run_backward(model, step)
+        ctl.step()
+        if step > 1:
+            expected = float(model.layers[1].down.weight.grad.double().norm())
+            assert ctl._gradients.norms[3] == pytest.approx(expected, rel=1e-12)
 
 
 def test_guards() -> None:

@@ -3,6 +3,7 @@
 
 import json
 import math
+import warnings
 from pathlib import Path
 
 import pytest
@@ -176,6 +177,69 @@ def test_a_failing_closure_is_the_callers() -> None:
     faults.on = False
     assert ctl.mode == "armed" and ctl.steps == 10
     assert run(model, ctl, None, range(11, 12), 99)[0].step == 11
+
+
+def test_a_closure_that_only_a_trial_breaks_is_not_the_callers() -> None:
+    """The step had run before: what breaks in high precision alone is for us to answer."""
+    model = make_model()
+    ctl = gnmr.attach(model, recipe="fp8-tensorwise", quiet=True, **QUICK)
+    faults = Faults(ctl, FAULTY)
+    run(model, ctl, faults, range(1, 10), 100)
+    faults.on = True
+    model.zero_grad()
+    run_backward(model, 10)
+    expected = [parameter.grad.clone() for parameter in model.parameters()]
+
+    def closure() -> torch.Tensor:
+        if ctl.units[0].switch.comparing:
+            raise RuntimeError("not in a trial")
+        return run_backward(model, 10)
+
+    with pytest.warns(UserWarning, match="a fault in gnmr.*not in a trial"):
+        ctl.trial(closure, max_norm=1e9)
+    assert ctl.mode == "disarmed"
+    assert all(torch.equal(one, parameter.grad) for one, parameter in zip(expected, model.parameters(), strict=True))
+
+
+def test_buffers_are_as_after_one_run() -> None:
+    class Counted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = make_model()
+            self.mean = nn.BatchNorm1d(32)
+            self.register_buffer("calls", torch.zeros((), dtype=torch.long))
+            self.register_buffer("table", torch.arange(4.0))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls = self.calls + 1  # another tensor, where batch norm writes into its own
+            return self.model(self.mean(x))
+
+    model = Counted()
+    ctl = gnmr.attach(model, recipe="fp8-tensorwise", quiet=True, strict=True, **QUICK)
+    faults = Faults(ctl, "model." + FAULTY)
+    reruns = 0
+    for step in range(1, 13):
+        faults.on = step == 10
+        model.zero_grad()
+        run_backward(model, step)
+        before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+        reruns += ctl.trial(lambda step=step: run_backward(model, step)).rerun == "trial"
+        assert all(torch.equal(buffer, before[name]) for name, buffer in model.named_buffers())
+        assert int(model.calls) == int(model.mean.num_batches_tracked) == step
+    assert reruns == 1
+
+
+def test_a_model_that_is_not_called_is_told() -> None:
+    model = make_model()
+    ctl = gnmr.attach(model, recipe="fp8-tensorwise", quiet=True, strict=True, **QUICK)
+    with pytest.warns(UserWarning, match="not called as model"):
+        model.forward(torch.randn(4, 32)).sum().backward()
+        ctl.trial(lambda: None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.zero_grad()
+        run_backward(model, 1)
+        ctl.trial(lambda: run_backward(model, 1))
 
 
 def test_a_fault_in_a_rerun_leaves_the_gradients() -> None:

@@ -14,19 +14,19 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from gnmr.backends.torchao_gather import Gathered
 from gnmr.casts import recipe_of
-from gnmr.instance_forward import switch_of
+from gnmr.instance_forward import is_replaced, switch_of
 from gnmr.layer_switch import LayerSwitch
+from gnmr.once import differentiable_once, unviewed
 from gnmr.switches import ExtraBytes
 
 
 def make(name: str, module: nn.Linear) -> "Float8Switch | str":
     """The switch of a Float8Linear, or why it has none."""
-    if "forward" in module.__dict__:
+    if is_replaced(module):
         return "its forward is replaced on the instance already"
     # Others derive from it to build it otherwise (torchtitan), which changes nothing of what it computes.
     known: Any = next(one for one in type(module).__mro__ if one.__name__ == "Float8Linear"
@@ -129,10 +129,10 @@ class _Compared(torch.autograd.Function):
         switch.add_error(0, switch.low_forward(input), result)
         ctx.switch, ctx.has_bias = switch, bias is not None
         ctx.save_for_backward(input, weight)
-        return result
+        return unviewed(result)
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         input, weight = ctx.saved_tensors
         switch: Float8Switch = ctx.switch

@@ -15,12 +15,12 @@ that the scaler passes over, are no samples; the state lies in the folders of `a
 Non-goals: DeepSpeed, Megatron-LM, XLA and the first FSDP (they are refused with the reason).
 """
 
-import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from torch import Tensor
 
+from gnmr import voice
 from gnmr._core import Error
 from gnmr.attaching import attach as attach_model
 from gnmr.control import Control
@@ -159,4 +159,4 @@ class AcceleratorLoop:
     def _tell(self, text: str) -> None:
         if text not in self._told:
             self._told.add(text)
-            warnings.warn(f"gnmr: {text}", stacklevel=3)
+            voice.warn(f"{text}", stacklevel=3)

@@ -11,7 +11,6 @@ Non-goals: DeepSpeed, SageMaker and apex, whose gradients are elsewhere (they ar
 """
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -19,6 +18,7 @@ from typing import Any
 
 from torch import Tensor
 
+from gnmr import voice
 from gnmr._core import Error
 from gnmr.attaching import attach as attach_model
 from gnmr.control import Control
@@ -129,8 +129,8 @@ class TrainerLoop:
             return
         self.ctl.detach()
         if self._last is None and self._trainer.state.global_step > 0:
-            warnings.warn(f"gnmr: {type(self._trainer).__name__} trained without ever asking for a norm, so nothing "
-                          "was watched: has it a loop of its own?", stacklevel=2)
+            voice.warn(f"{type(self._trainer).__name__} trained without ever asking for a norm, so nothing "
+                       "was watched: has it a loop of its own?", stacklevel=2)
 
     # The Trainer's methods, with GNMR in them.
 

@@ -5,9 +5,9 @@ Goals: a listener that fails is told once and told nothing any more; the loop go
 """
 
 import math
-import warnings
 from typing import TYPE_CHECKING, Protocol
 
+from gnmr import voice
 from gnmr.step_result import StepResult
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ class Listeners:
                 listener.step(result, control)
             except Exception as fault:
                 self._all.remove(listener)
-                warnings.warn(f"gnmr: {type(listener).__name__} failed in step {result.step} and is told nothing any "
-                              f"more: {type(fault).__name__}: {fault}", stacklevel=3)
+                voice.warn(f"{type(listener).__name__} failed in step {result.step} and is told nothing any "
+                           f"more: {type(fault).__name__}: {fault}", stacklevel=3)
         return result
 
     def close(self) -> None:
@@ -57,7 +57,7 @@ class Listeners:
             try:
                 listener.close()
             except Exception as fault:
-                warnings.warn(f"gnmr: {type(listener).__name__} could not be closed: {fault}", stacklevel=2)
+                voice.warn(f"{type(listener).__name__} could not be closed: {fault}", stacklevel=2)
 
 
 def numbers_of(result: StepResult, control: "Control") -> dict[str, float]:

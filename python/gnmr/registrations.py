@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a model may have other parameters than a moment ago.
+
+Goals: asked in every step, at the price of a comparison: torch tells of each parameter and module that is put into any
+module. Non-goals: what is written past torch (FSDP2 does, and is known elsewhere).
+"""
+
+from torch import nn
+
+_count = 0
+_listens = False
+
+
+def count() -> int:
+    """Of parameters and modules that were registered since it was first asked."""
+    global _listens
+    if not _listens:
+        _listens = True
+        nn.modules.module.register_module_parameter_registration_hook(_note)
+        nn.modules.module.register_module_module_registration_hook(_note)
+    return _count
+
+
+def _note(module: nn.Module, name: str, registered: object) -> None:
+    global _count
+    _count += 1
