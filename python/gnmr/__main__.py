@@ -20,13 +20,18 @@ What would it have done on a run that you have? `python -m gnmr replay norms.csv
 Can your model be switched on this machine? `python -m gnmr doctor --help`
 """
 
+_PROGRAM = """\
+This build has the other commands of the program `gnmr`, too: `python -m gnmr train --help` (lab, tune, report, explain)
+"""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The program; its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if _core.HAS_PROGRAM and words and not words[0].startswith("-") and words[0] not in _OWN:
         return _guarded(lambda: program.run(words))
-    parser = argparse.ArgumentParser(prog="python -m gnmr", description=_ABOUT,
+    about = _ABOUT + (_PROGRAM if _core.HAS_PROGRAM else "")
+    parser = argparse.ArgumentParser(prog="python -m gnmr", description=about,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--version", action="version", version=f"gnmr {_core.VERSION}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)

@@ -33,6 +33,7 @@ class ControlParts:
     words: list[tuple[str, str]]  # of the kill switch, before the first step
     make_supervisor: Callable[[int, int | None], _core.Supervisor]  # with this lag, going on with this step
     lag_is_free: bool  # nobody has asked for the one there is
+    frozen: list[LowLinear] | None = None  # layers that are judged by their outputs; None: nobody has looked
     has_told: bool = False  # that other parameters have come, which this rank cannot measure alone
 
     def measurement(self) -> Measurement:
@@ -91,9 +92,11 @@ class ControlParts:
 
     def _thaw(self) -> bool:
         """Layers that were frozen and are trained now have gradients to be judged by."""
-        thawed = [unit.switch for unit in self.joined.found.units
-                  if isinstance(unit.switch, LowLinear) and unit.switch.measures_output
-                  and any(parameter.requires_grad for parameter in unit.parameters)]
+        if self.frozen is None:
+            self.frozen = [unit.switch for unit in self.joined.found.units
+                           if isinstance(unit.switch, LowLinear) and unit.switch.measures_output]
+        thawed = [switch for switch in self.frozen if any(one.requires_grad for one in switch.module.parameters())]
         for switch in thawed:
             switch.measures_output = False
+            self.frozen.remove(switch)
         return bool(thawed)

@@ -24,9 +24,6 @@ from gnmr.switches import Switch, backend_name, maker_of
 #: Layers that make logits: neither low nor watched, as in the C++ trainer.
 DEFAULT_DENY = ("head", "*.head", "lm_head", "*.lm_head", "output", "embed_out")
 
-#: Their weights multiply nothing.
-_LOOKUPS = (nn.Embedding, nn.EmbeddingBag)
-
 _WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 
 
@@ -216,10 +213,15 @@ def _parameter_count(module: nn.Module) -> int:
     return 3 * sum(parameter.numel() for parameter in module.parameters())
 
 
+def _looks_up(module: nn.Module) -> bool:
+    """Whether its weights multiply nothing: also Megatron's VocabParallelEmbedding, and others of their own kind."""
+    return any("Embedding" in kind.__name__ for kind in type(module).__mro__)
+
+
 def _other_weights(modules: dict[str, nn.Module], known: set[int]) -> list[LeftOut]:
     """Modules that multiply by weights of their own and are no candidates: convolutions, experts in one tensor, GPT-2's
-    Conv1D. Embeddings look up."""
-    counted = {id(parameter) for module in modules.values() if id(module) in known or isinstance(module, _LOOKUPS)
+    Conv1D."""
+    counted = {id(parameter) for module in modules.values() if id(module) in known or _looks_up(module)
                for parameter in module.parameters(recurse=False)}
     found = []
     for name, module in modules.items():
