@@ -93,8 +93,8 @@ class Control(LateSteps):
         limit = None if max_norm is None else float(max_norm)
         if not (self._random.begun or self._told_outside or self._fault):
             self._told_outside = True
-            self._warn("no forward of the model was seen in this step: it is not called as model(...). A step that "
-                       "runs again has other random numbers then, and ctl.set holds at once")
+            self._warn("no forward of the model was seen in this step: it is not in training mode, or not called as "
+                       "model(...). A step that runs again has other random numbers then, and ctl.set holds at once")
         rerun = Rerun(self._parts.model, self._units, self._own, self._random, closure, self._measurement.meet)
         return self._told(self._guarded(lambda: self._tried_step(rerun, limit, loss), limit))
 

@@ -10,7 +10,7 @@ from gnmr import _core, voice
 from gnmr.compiled_parts import look_at_parts
 from gnmr.gradients import Gradients, Source
 from gnmr.kill_switch import KillSwitch
-from gnmr.low_linear import LowLinear, StepClock
+from gnmr.low_linear import StepClock
 from gnmr.measuring import Measurement
 from gnmr.ranks_exchange import Exchange
 from gnmr.ranks_joining import Joined, check_low_paths, find_parameters_again, gradients_of, has_new_parameters, join
@@ -33,7 +33,6 @@ class ControlParts:
     words: list[tuple[str, str]]  # of the kill switch, before the first step
     make_supervisor: Callable[[int, int | None], _core.Supervisor]  # with this lag, going on with this step
     lag_is_free: bool  # nobody has asked for the one there is
-    frozen: list[LowLinear] | None = None  # layers that are judged by their outputs; None: nobody has looked
     has_told: bool = False  # that other parameters have come, which this rank cannot measure alone
 
     def measurement(self) -> Measurement:
@@ -71,13 +70,12 @@ class ControlParts:
     def look_again(self, may_be_new: bool) -> tuple[bool, str]:
         """Whether something else is measured from here on, and what is to be told. Where ranks have agreed on what they
         measure, one of them changes nothing."""
-        is_new = self.exchange is None and self._thaw()
         if not may_be_new or (self.exchange is not None and (self.has_told or self.gradients.has_spread)):
-            return is_new, ""
+            return False, ""
         now, known = list(self.model.parameters()), {id(one) for one in self.gradients.parameters}
         new = sum(id(one) not in known for one in now)
         if not new and len(now) == len(known):
-            return is_new, ""
+            return False, ""
         if self.exchange is not None:
             self.has_told = True
             return False, (f"the model has other parameters than when it was attached: {new} of {len(now)} are neither "
@@ -89,14 +87,3 @@ class ControlParts:
         text = (f"the model has other parameters than before, {new} of {len(now)} are new: these are measured and "
                 "clipped from here on")
         return True, text + (f"; {gone} units are no part of it any more: attach again" if gone else "")
-
-    def _thaw(self) -> bool:
-        """Layers that were frozen and are trained now have gradients to be judged by."""
-        if self.frozen is None:
-            self.frozen = [unit.switch for unit in self.joined.found.units
-                           if isinstance(unit.switch, LowLinear) and unit.switch.measures_output]
-        thawed = [switch for switch in self.frozen if any(one.requires_grad for one in switch.module.parameters())]
-        for switch in thawed:
-            switch.measures_output = False
-            self.frozen.remove(switch)
-        return bool(thawed)

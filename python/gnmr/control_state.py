@@ -33,6 +33,8 @@ def checked_state(state: Mapping[str, Any]) -> Mapping[str, Any]:
     missing = _KEYS - set(state)
     if missing:
         raise Error(f"load_state_dict: expected what state_dict() gave; {', '.join(sorted(missing))} is missing")
+    if not isinstance(state["step"], int) or not all(isinstance(rule, str) for rule in state["rules"]):
+        raise Error("load_state_dict: expected what state_dict() gave: a number in `step`, and texts in `rules`")
     return state
 
 

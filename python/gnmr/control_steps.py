@@ -194,8 +194,12 @@ class ControlSteps:
         # the step first ran, is the user's; one that does not was failed by us.
         self._gradients.drop()
         self._all_low()
-        rerun.plain()
-        raise failure.cause if isinstance(failure, ClosureFailed) else failure
+        self._measurement.meet(failure_of(rerun.plain))
+        if not isinstance(failure, ClosureFailed):
+            raise failure
+        if self._exchange is not None:
+            self._exchange.fault_is_known = True
+        raise failure.cause
 
     def _settle_update(self, applied: bool, coefficient: float) -> None:
         self._is_settled = True
@@ -252,7 +256,7 @@ class ControlSteps:
             self._catch_up()
             self._gradients, self._measurement = self._parts.gradients, self._parts.measurement()
         if news:
-            self._warn(news)
+            self._warn(news, always=True)
 
     def _catch_up(self) -> None:
         """Nothing is left to be decided."""

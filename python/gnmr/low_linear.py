@@ -386,7 +386,8 @@ class _LinearFunction(torch.autograd.Function):
             result = result + bias  # in place it would change what selective checkpointing keeps
         ctx.save_for_backward(weight if low_weight is None else None, *low.flat(low_weight),
                               matrix if low_input is None else None, *low.flat(low_input))
-        return unviewed(result.view(*input.shape[:-1], weight.shape[0]))
+        # Without a view where there need be none: selective checkpointing sees changes in place of what it keeps then.
+        return result if input.dim() == 2 else unviewed(result.view(*input.shape[:-1], weight.shape[0]))
 
     @staticmethod
     @differentiable_once

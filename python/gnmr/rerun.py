@@ -8,6 +8,7 @@ Non-goals: what is done with what it finds (gnmr.control).
 
 import math
 import time
+from contextlib import suppress
 from collections.abc import Callable, Sequence, Set
 from typing import Any, Protocol, runtime_checkable
 
@@ -18,6 +19,8 @@ from gnmr import _core
 from gnmr.gradients import distance
 from gnmr.switches import InstalledSwitch, MeasuringSwitch
 from gnmr.units import WatchedUnit
+
+_SMALL = 2**20  # elements of a buffer
 
 Closure = Callable[[], float | Tensor | None]
 
@@ -133,18 +136,32 @@ class Buffers:
 
     @torch.no_grad()
     def __init__(self, model: nn.Module) -> None:
-        # What nothing was ever written to need not be copied.
-        self._kept = [(module, name, buffer, buffer.clone() if not buffer.is_inference() and buffer._version else None)
-                      for module in model.modules() for name, buffer in module._buffers.items() if buffer is not None]
+        self._places = [(module, name, buffer) for module in model.modules() for name, buffer in module._buffers.items()
+                        if buffer is not None]
+        written = {id(buffer): buffer for _, _, buffer in self._places if _may_be_written(buffer)}
+        self._copies = [(buffer, buffer.clone()) for buffer in written.values()]
 
     @torch.no_grad()
     def put_back(self) -> None:
         """They are as they were."""
-        for module, name, buffer, copy in self._kept:
+        for module, name, buffer in self._places:
             if module._buffers.get(name) is not buffer:
                 module._buffers[name] = buffer
-            if copy is not None:
+        for buffer, copy in self._copies:
+            with suppress(RuntimeError):  # what cannot be written to was not written to
                 buffer.copy_(copy)
+
+
+def _may_be_written(buffer: Tensor) -> bool:
+    """Large ones (masks, tables) are copied only where torch has seen a write; batch norm's kernels it does not see."""
+    if buffer.is_inference() or buffer.is_meta or any(size > 1 and not stride for size, stride in
+                                                      zip(buffer.shape, _strides(buffer), strict=False)):
+        return False
+    return buffer.numel() <= _SMALL or buffer._version > 0
+
+
+def _strides(buffer: Tensor) -> tuple[int, ...]:
+    return buffer.stride() if buffer.layout is torch.strided else ()
 
 
 def _random_state() -> tuple[Tensor, list[Tensor]]:
@@ -205,6 +222,7 @@ class Rerun:
                  random: RandomState, closure: Closure, meet: Callable[[Exception | None], None]) -> None:
         """`meet` is told how the preparation of a rerun went; it raises where the closure must not run."""
         self._model = model
+        self._buffers: Buffers | None = None
         self._units = units
         self._meet = meet
         self._own = own
@@ -215,14 +233,15 @@ class Rerun:
 
     def _run(self) -> None:
         start = time.perf_counter()
-        buffers, put_back = Buffers(self._model), self._random.replay()
+        put_back = self._random.replay()
         try:
             loss = self._closure()
         except Exception as failure:
             raise ClosureFailed(failure) from failure
         finally:
             put_back()
-            buffers.put_back()
+            if self._buffers is not None:
+                self._buffers.put_back()
         self.loss = number_of(loss)
         self._seconds = time.perf_counter() - start
 
@@ -240,7 +259,11 @@ class Rerun:
         finally:
             self._switch(high)
 
+    def _keep_buffers(self) -> None:
+        self._buffers = self._buffers or Buffers(self._model)
+
     def _begin_trial(self, measuring: Sequence[MeasuringSwitch | None]) -> None:
+        self._keep_buffers()
         for unit, switch in zip(self._units, measuring, strict=True):
             if switch is not None:
                 switch.begin_trial()
@@ -249,6 +272,7 @@ class Rerun:
 
     def plain(self) -> None:
         """The step as the switches are."""
+        failure_of(self._keep_buffers)  # without memory for it the step runs all the same
         self._run()
 
     def with_high(self, high: Set[int], afterwards: Set[int]) -> None:
@@ -260,6 +284,7 @@ class Rerun:
             self._switch(afterwards)
 
     def _begin(self, high: Set[int]) -> None:
+        self._keep_buffers()
         for own in self._own:
             own.begin_step()
         self._switch(high)

@@ -165,7 +165,7 @@ class _Walk:
         self._owner: dict[int, str] = {}
         self._neighbours = Neighbours()
         self.units: list[WatchedUnit] = []
-        self.left_out: list[LeftOut] = []
+        self.left_out: list[tuple[LeftOut, nn.Module]] = []
 
     def visit(self, name: str, module: nn.Module) -> None:
         make = maker_of(module)
@@ -190,7 +190,7 @@ class _Walk:
                 switch = LowLinear(module, self._choice.recipe, len(self.units), self._choice.clock,
                                    self._neighbours)
         if reason:
-            self.left_out.append(LeftOut(name, cost, reason))
+            self.left_out.append((LeftOut(name, cost, reason), module))
             return
         parameters = list(module.parameters())
         for parameter in parameters:
@@ -218,13 +218,13 @@ def _looks_up(module: nn.Module) -> bool:
     return any("Embedding" in kind.__name__ for kind in type(module).__mro__)
 
 
-def _other_weights(modules: dict[str, nn.Module], known: set[int]) -> list[LeftOut]:
+def _other_weights(modules: Sequence[tuple[str, nn.Module]], known: set[int]) -> list[LeftOut]:
     """Modules that multiply by weights of their own and are no candidates: convolutions, experts in one tensor, GPT-2's
     Conv1D."""
-    counted = {id(parameter) for module in modules.values() if id(module) in known or _looks_up(module)
+    counted = {id(parameter) for _, module in modules if id(module) in known or _looks_up(module)
                for parameter in module.parameters(recurse=False)}
     found = []
-    for name, module in modules.items():
+    for name, module in modules:
         count = 0
         for parameter in module.parameters(recurse=False):
             if id(parameter) not in counted and sum(size > 1 for size in parameter.shape) > 1:
@@ -240,17 +240,18 @@ def find_units(model: nn.Module, choice: UnitChoice) -> FoundUnits:
     """All units of a model; their low paths are not installed yet."""
     walk = _Walk(choice)
     wrapped = times_wrapped(model)
-    modules = {plain_name(name, wrapped) or type(module).__name__.lower(): module
-               for name, module in model.named_modules()}
-    for name, module in modules.items():
+    modules = [(plain_name(name, wrapped) or type(module).__name__.lower(), module)
+               for name, module in model.named_modules()]
+    for name, module in modules:
         walk.visit(name, module)
     # A child of a unit is no unit that was left out.
     owned = {id(child) for unit in walk.units for child in unit.module.modules()}
-    left_out = [one for one in walk.left_out if id(modules[one.name]) not in owned]
-    left_out += _other_weights(modules, owned | {id(modules[one.name]) for one in left_out})
+    left_out = [(one, module) for one, module in walk.left_out if id(module) not in owned]
+    known = owned | {id(child) for _, module in left_out for child in module.modules()}
+    told = [one for one, _ in left_out] + _other_weights(modules, known)
     watched = sum(unit.cost for unit in walk.units)
-    everything = watched + sum(one.cost for one in left_out)
+    everything = watched + sum(one.cost for one in told)
     switchable = sum(unit.switch is not None for unit in walk.units)
     share = watched / everything if everything else 0.0
     backends = Counter(backend_name(unit.switch) for unit in walk.units if unit.switch is not None)
-    return FoundUnits(walk.units, Coverage(len(walk.units), switchable, share, left_out, dict(backends)))
+    return FoundUnits(walk.units, Coverage(len(walk.units), switchable, share, told, dict(backends)))

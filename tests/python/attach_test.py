@@ -2,11 +2,13 @@
 """attach finds units and says so; the model stays what it is; detach leaves nothing behind."""
 
 import copy
+import functools
 import io
 import os
 import pickle
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -108,6 +110,13 @@ def test_detach_leaves_what_others_have_put_there() -> None:
     plain.load_state_dict(model.state_dict())
     assert torch.equal(plain(x), high)
     assert torch.equal(model(x), plain[2](plain[1](2 * plain[0](x))))
+    # By the name of its module a wrapper may look like ours.
+    second = gnmr.attach(model, recipe="fp8-tensorwise", quiet=True, deny=["0", "1"])
+    wrapped = functools.wraps(model[2].forward.__func__)(lambda self, input: torch.zeros(4, 8))
+    model[2].forward = types.MethodType(wrapped, model[2])
+    second.detach()
+    assert not model(x).any()
+    del model[2].forward
     again = gnmr.attach(model, recipe="fp8-tensorwise", quiet=True)
     assert [(one.name, "replaced" in one.reason) for one in again.coverage.left_out] == [("0", True)]
 
@@ -148,6 +157,26 @@ def test_weights_that_are_no_linear_layers_count() -> None:
     tied = nn.ModuleDict({"words": nn.Embedding(100, 16), "lm_head": nn.Linear(16, 100), "proj": nn.Linear(16, 16)})
     tied["lm_head"].weight = tied["words"].weight
     assert gnmr.attach(tied, quiet=True).coverage.share == pytest.approx(256 / (1600 + 256))
+
+
+def test_weights_of_the_model_itself_and_of_what_is_left_out_count_once() -> None:
+    class Encoder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder = nn.Linear(8, 8)
+            self.mixed = nn.Parameter(torch.zeros(8, 24))
+
+    ctl = gnmr.attach(Encoder(), quiet=True)
+    assert [(one.name, one.cost) for one in ctl.coverage.left_out] == [("encoder", 3 * 8 * 24)]
+    assert ctl.coverage.share == pytest.approx(0.25)
+
+    class Convs(nn.Sequential):
+        pass
+
+    gnmr.register_switch(Convs, lambda name, module: None)
+    model = nn.ModuleDict({"a": Convs(nn.Conv1d(8, 8, 3, bias=False)), "b": nn.Linear(8, 24)})
+    ctl = gnmr.attach(model, quiet=True, deny=["a"])
+    assert ctl.coverage.share == pytest.approx(0.5)
 
 
 def test_a_module_of_the_models_own_keeps_its_name() -> None:

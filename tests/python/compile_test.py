@@ -269,6 +269,23 @@ def test_autocast_is_that_of_eager_blocks(kind: str) -> None:
         assert near(gradient, found[1][name], rtol=1e-2, atol=1e-5), name
 
 
+def test_modules_that_are_made_in_compiled_code_compile_nothing_more() -> None:
+    class Builds(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            self.activation = nn.ReLU()
+            return self.activation(x) + len(nn.ModuleList([self.activation]))
+
+    model, recipe = make("fp8-tensorwise")
+    ctl = gnmr.attach(model, recipe=recipe, quiet=True, strict=True, watch=True)
+    step(model, ctl)
+    builds = Builds()
+    builds.compile(backend="aot_eager", fullgraph=True)
+    with counted_compilations() as seen:
+        for _ in range(4):
+            builds(torch.ones(4, device=DEVICE))
+    assert len(seen) <= 2
+
+
 def test_a_layer_that_is_never_called_is_told() -> None:
     """Also where its block is compiled."""
 

@@ -10,6 +10,7 @@ import torch
 from rank_world import Job, run_ranks
 
 import gnmr
+from gnmr import rerun
 from gnmr.low_linear import LowLinear
 from gnmr.rerun import ErrorSquares
 
@@ -102,6 +103,17 @@ def no_memory(rank: int, where: str) -> tuple[Any, ...]:
 
         trials.job.ctl.units[3].switch.begin_trial = no_room
 
+    if where == "buffers" and rank == 1:
+        plain, left = rerun.Buffers, [None]
+
+        def buffers(model: torch.nn.Module) -> rerun.Buffers:
+            if left:
+                left.pop()
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return plain(model)
+
+        rerun.Buffers = buffers
+
     def closure() -> torch.Tensor:
         trials.calls += 1
         loss = trials.job.backward(10)
@@ -114,12 +126,12 @@ def no_memory(rank: int, where: str) -> tuple[Any, ...]:
     return trials.calls, result.rerun, result.alarmed, result.admitted, after.step, trials.job.ctl.mode
 
 
-@pytest.mark.parametrize("where", ["preparation", "closure"])
+@pytest.mark.parametrize("where", ["preparation", "buffers", "closure"])
 def test_no_memory_on_one_rank(where: str) -> None:
     first, second = run_ranks(no_memory, 2, where)
     assert first == second
     calls, rerun, alarmed, admitted, after, mode = first
-    assert calls == (1 if where == "preparation" else 2)
+    assert calls == (2 if where == "closure" else 1)
     assert rerun == "" and alarmed and FAULTY in admitted and after == 11 and mode == "armed"
 
 
@@ -146,6 +158,32 @@ def test_a_failing_closure_is_the_callers_on_all_ranks() -> None:
     first, second = run_ranks(failing_closure, 2)
     assert first == ("Error: the closure failed on rank 1: KeyError: 'mine'", "armed", 11)
     assert second == ("KeyError: 'mine'", "armed", 11)
+
+
+def closure_that_fails_once(rank: int, failing: int) -> tuple[str, float, float, int]:
+    trials = Trials("ddp", rank, 2, (0, 1), strict=False)
+    for step in range(1, 10):
+        trials.step(step)
+
+    def closure() -> torch.Tensor:
+        trials.calls += 1
+        loss = trials.job.backward(10)
+        if rank == failing and trials.calls == 1:
+            raise KeyError("in a trial alone")
+        return loss
+
+    with warnings.catch_warnings(record=True):
+        result = trials.step(10, closure, max_norm=1e-3)
+    norm = float(torch.stack([parameter.grad.norm() for parameter in trials.job.model.parameters()]).norm())
+    return trials.job.ctl.mode, result.total_norm, norm, trials.step(11).step
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_closure_that_only_a_trial_breaks_disarms_all(failing: int) -> None:
+    first, second = run_ranks(closure_that_fails_once, 2, failing)
+    assert first == second
+    mode, told, norm, after = first
+    assert mode == "disarmed" and told > 1e-2 and norm == pytest.approx(1e-3, rel=1e-3) and after == 11
 
 
 def fault_in_rerun(rank: int) -> tuple[bool, str, int]:

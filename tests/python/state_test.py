@@ -73,12 +73,12 @@ def test_what_is_refused_changes_nothing() -> None:
     for step in range(1, 4):
         one_step(model, ctl, step)
     state = ctl.state_dict()
-    state["memory"]["layers.3.down"] = "{}"
     _, fresh = attached("fp8-delayed")
     before = fresh.state_dict()
-    with pytest.raises(gnmr.Error):
-        fresh.load_state_dict(state)
-    assert fresh.state_dict() == before
+    for wrong in ({"memory": {**state["memory"], "layers.3.down": "{}"}}, {"rules": [1]}, {"step": "x"}):
+        with pytest.raises(gnmr.Error):
+            fresh.load_state_dict({**state, **wrong})
+        assert fresh.state_dict() == before
 
 
 def test_a_memory_of_another_recipe_is_refused() -> None:
