@@ -238,8 +238,9 @@ def calm(kind: str, sizes: Sizes, device: str, pairs_wanted: int) -> None:
     print("| " + " | ".join(row) + " |", flush=True)
     off = max(float((one.grad - two.grad).norm() / one.grad.norm())
               for one, two in zip(stock.parameters(), watched.parameters()))
-    # On a GPU each compilation chooses kernels by their times; a sum that ends a bit otherwise rounds codes otherwise.
-    if off > (0.1 if device == "cuda" else 1e-6):
+    # On a GPU each compilation chooses kernels by their times. Where a sum ends a bit otherwise, torchao's scales
+    # (compiled, too) do as well, and all its codes are rounded otherwise: 0.055 was seen, and 0 in other runs.
+    if off > (1e-6 if device == "cpu" else 0.1 if kind.startswith("torchao") else 1e-2):
         print(f"| {kind} | gradients of the two sides are {off:.2g} apart: they do not compute the same |")
     ctl.detach()
 

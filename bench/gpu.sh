@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What runs on a GPU machine: bench/gpu.sh build|check|sanitize|time|layers|step|graphs|python|python-tables [more parts].
+# On a GPU machine: bench/gpu.sh build|check|sanitize|time|layers|step|graphs|python|python-tables [more parts].
 # Each part takes less than eight minutes; everything goes to build-gpu, the tables for docs/benchmarks.md to
 # build-gpu/gpu_table.md. `layers`, `step` and `graphs` are about real FP8 in linear layers and whole models, and need a
 # Python with torch. `python` runs tests of the Python package, also with other people's libraries, `python-tables` its
-# benchmarks: the package of GNMR_PYTHON_DIR, or one built here; libraries that are not installed are found on PYTHONPATH.
-# GNMR_PYTHON_TESTS names test files (default: all below). What is printed goes to python_tests.log, gpu_python.md and
-# compiled_blocks.md in the folder OUT, or in build-gpu.
+# benchmarks: the package of GNMR_PYTHON_DIR, or one built here. Libraries that are not installed are found on
+# PYTHONPATH. GNMR_PYTHON_TESTS names test files (default: all below). What is printed goes to python_tests.log,
+# gpu_python.md and compiled_blocks.md in the folder OUT, or in build-gpu.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=build-gpu
@@ -51,18 +51,18 @@ step() {
 
 # On the device: what is different there, and what takes other people's loops, layers and compilers. On the CPU of that
 # machine: with its torch. The longest first.
-device_tests="compile low_linear_device_runs compiled_parts loops_torchtitan_trainer ranks_device late attach step state
-  low_linear_device kernels loops_scaler loops_hugging_face loops_accelerate loops_lightning loops_torchtitan
-  loops_megatron backends_torchao conformance doctor telemetry"
+device_tests="compile_graphs compile low_linear_device_runs compiled_parts loops_torchtitan_trainer ranks_device late
+  attach step state low_linear_device kernels loops_scaler loops_hugging_face loops_accelerate loops_lightning
+  loops_torchtitan loops_megatron backends_torchao conformance doctor telemetry"
 host_tests="kernels ranks_pipelining backends_torchao doctor loops_import"
 
 # One file: its log, and one line of how it ended.
 python_file() {
   local device="$1" name="$2" log="$3" code=0
   [ -e "tests/python/${name}_test.py" ] || return 0
-  GNMR_TEST_DEVICE="$device" timeout -k 5 200 python3 -m pytest -q -p no:cacheprovider -rfEs --tb=short \
+  GNMR_TEST_DEVICE="$device" timeout -k 5 300 python3 -m pytest -q -p no:cacheprovider -rfEs --tb=short \
     "tests/python/${name}_test.py" >"$log/$device.$name" 2>&1 || code=$?
-  [ "$code" -ne 124 ] || echo "timed out after 200 s" >>"$log/$device.$name"
+  [ "$code" -ne 124 ] || echo "timed out after 300 s" >>"$log/$device.$name"
   echo "$code" >"$log/$device.$name.code"
 }
 export -f python_file

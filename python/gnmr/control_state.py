@@ -5,11 +5,12 @@ Goals: what the next decisions depend on; the same on all ranks, but for what lo
 Non-goals: files.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gnmr import _core
 from gnmr._core import Error
+from gnmr.amax_memory import AmaxMemory
 from gnmr.low_linear import LowLinear
 from gnmr.units import WatchedUnit
 
@@ -33,20 +34,26 @@ def checked_state(state: Mapping[str, Any]) -> Mapping[str, Any]:
     missing = _KEYS - set(state)
     if missing:
         raise Error(f"load_state_dict: expected what state_dict() gave; {', '.join(sorted(missing))} is missing")
-    if not isinstance(state["step"], int) or not all(isinstance(rule, str) for rule in state["rules"]):
-        raise Error("load_state_dict: expected what state_dict() gave: a number in `step`, and texts in `rules`")
+    if (not isinstance(state["step"], int) or not isinstance(state["memory"], Mapping)
+            or not all(isinstance(rule, str) for rule in state["rules"])):
+        raise Error("load_state_dict: expected what state_dict() gave: a number in `step`, texts in `rules` and, by "
+                    "the names of units, in `memory`")
     return state
 
 
 def check_memory(state: Mapping[str, Any], units: Sequence[WatchedUnit]) -> None:
     """Refuses what low paths cannot take over, and takes nothing."""
-    for unit in units:
-        if isinstance(unit.switch, LowLinear) and unit.name in state["memory"]:
-            unit.switch.memory.check(state["memory"][unit.name])
+    for memory, text in _memories(state, units):
+        memory.check(text)
 
 
 def restore_memory(state: Mapping[str, Any], units: Sequence[WatchedUnit]) -> None:
     """What low paths remember, by the names of their units."""
+    for memory, text in _memories(state, units):
+        memory.restore(text)
+
+
+def _memories(state: Mapping[str, Any], units: Sequence[WatchedUnit]) -> Iterator[tuple[AmaxMemory, str]]:
     for unit in units:
         if isinstance(unit.switch, LowLinear) and unit.name in state["memory"]:
-            unit.switch.memory.restore(state["memory"][unit.name])
+            yield unit.switch.memory, state["memory"][unit.name]

@@ -416,4 +416,4 @@ class ControlSteps:
     def _warn(self, text: str, always: bool = False) -> None:
         self._supervisor.note(text)
         if self._leads or always:
-            voice.warn(text)
+            voice.warn(text, stacklevel=2)

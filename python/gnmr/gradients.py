@@ -32,7 +32,7 @@ class Gradients:
 
     def __init__(self, parameters: Sequence[nn.Parameter], unit_of: Sequence[int], units: int, source: Source,
                  copies: Sequence[Copies] | None = None) -> None:
-        self.parameters = self._parameters = list(parameters)
+        self.parameters = list(parameters)
         self._counts = [local_of(parameter).numel() for parameter in parameters]
         self._unit_of = list(unit_of)
         self._units = units
@@ -64,10 +64,10 @@ class Gradients:
 
     def _gather(self) -> list[Tensor | None]:
         if callable(self._source):
-            return [self._source(parameter) for parameter in self._parameters]
+            return [self._source(parameter) for parameter in self.parameters]
         if self._source == ".grad":
-            return [parameter.grad for parameter in self._parameters]
-        return [getattr(parameter, "main_grad", None) for parameter in self._parameters]
+            return [parameter.grad for parameter in self.parameters]
+        return [getattr(parameter, "main_grad", None) for parameter in self.parameters]
 
     def find(self) -> list[Tensor | None]:
         """The gradients as they are measured; those that `scale` multiplies are as they lie here."""
@@ -78,7 +78,7 @@ class Gradients:
         if self.has_spread:
             self._gradients = [None if one is None else local_of(one) for one in measured]
             measured = [None if one is None else local_of(laid_as(one, parameter))
-                        for one, parameter in zip(measured, self._parameters, strict=True)]
+                        for one, parameter in zip(measured, self.parameters, strict=True)]
         return measured
 
     def queue(self) -> LocalSums:
@@ -187,7 +187,7 @@ class Gradients:
 
     def forget(self) -> None:
         """The step is over: gradients are the loop's again, and may be freed."""
-        self._gradients = [None] * len(self._parameters)
+        self._gradients = [None] * len(self.parameters)
         self._by_kernels = {}
         self._is_there = False
 
@@ -282,7 +282,7 @@ class Gradients:
         total = 0.0
         for index, gradient in enumerate(self._gather()):
             if gradient is not None and (self._copies is None or self._copies[index].counts):
-                part = local_of(laid_as(gradient, self._parameters[index]))
+                part = local_of(laid_as(gradient, self.parameters[index]))
                 total += float(torch.linalg.vector_norm(_dense(part), dtype=torch.float64)) ** 2
         return total
 
@@ -353,7 +353,7 @@ class Gradients:
     def drop(self) -> None:
         """There is no update, or the step runs again: gradients go, so that an optimizer passes over them."""
         if self._source == ".grad":
-            for parameter in self._parameters:
+            for parameter in self.parameters:
                 parameter.grad = None
             return
         for gradient in self._gather():

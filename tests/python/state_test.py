@@ -75,7 +75,8 @@ def test_what_is_refused_changes_nothing() -> None:
     state = ctl.state_dict()
     _, fresh = attached("fp8-delayed")
     before = fresh.state_dict()
-    for wrong in ({"memory": {**state["memory"], "layers.3.down": "{}"}}, {"rules": [1]}, {"step": "x"}):
+    for wrong in ({"memory": {**state["memory"], "layers.3.down": "{}"}}, {"memory": None}, {"rules": [1]},
+                  {"step": "x"}):
         with pytest.raises(gnmr.Error):
             fresh.load_state_dict({**state, **wrong})
         assert fresh.state_dict() == before

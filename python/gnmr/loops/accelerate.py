@@ -159,4 +159,4 @@ class AcceleratorLoop:
     def _tell(self, text: str) -> None:
         if text not in self._told:
             self._told.add(text)
-            voice.warn(f"{text}", stacklevel=3)
+            voice.warn(text, stacklevel=3)
