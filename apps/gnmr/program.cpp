@@ -88,6 +88,8 @@ int run_program(int argument_count, const char* const* arguments) {
     return checked_output(asked ? kOk : kUsageError);
   } catch (const CommandError& error) {
     return report(error.code(), error.what());
+  } catch (const OutputError& error) {
+    return report(kOutputError, error.what());
   } catch (const Error& error) {
     return report(kInputError, error.what());
   } catch (const std::exception& error) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one exception type of the library.
+// The exception type of the library, and its one special case.
 //
 // Two kinds of errors:
 // - Recoverable: the caller handed in something that cannot be used (279 norms for 280 units, a negative norm, an
@@ -19,6 +19,13 @@ namespace gnmr {
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
+};
+
+/// Something that could not be written: the disk is full, read-only or gone, or permission is missing. The input was
+/// fine, so the same call can work later.
+class OutputError : public Error {
+ public:
+  using Error::Error;
 };
 
 }  // namespace gnmr

@@ -67,7 +67,7 @@ class DirectSink : public RecordSink {
 
   bool close(std::chrono::milliseconds longest) override {
     flush(longest);
-    if (file_.close() != 0) throw_errno(path_, "cannot write to it");
+    if (file_.close() != 0) throw_output_errno(path_, "cannot write to it");
     return true;
   }
 
@@ -94,7 +94,7 @@ class DirectSink : public RecordSink {
     dropped_ += shape_.count(std::string_view(buffer_).substr(kept));
     buffer_.clear();
     errno = error;
-    throw_errno(path_, "cannot write to it");
+    throw_output_errno(path_, "cannot write to it");
   }
 
   FileDescriptor file_;
@@ -128,7 +128,7 @@ RecordFile open_record_file(const std::string& path, ExistingFile existing, cons
   RecordFile opened;
   if (path == kStandardOutput) {
     opened.file = FileDescriptor(::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0));
-    if (!opened.file.is_open()) throw_errno("standard output", "cannot use it");
+    if (!opened.file.is_open()) throw_output_errno("standard output", "cannot use it");
     return opened;
   }
   // A file must be read for its torn end; a pipe that is opened for both would never tell that its reader has gone.
@@ -136,14 +136,14 @@ RecordFile open_record_file(const std::string& path, ExistingFile existing, cons
   const bool is_pipe = ::stat(path.c_str(), &status) == 0 && S_ISFIFO(status.st_mode);
   opened.file =
       FileDescriptor(::open(path.c_str(), (is_pipe ? O_WRONLY : O_RDWR) | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
-  if (!opened.file.is_open()) throw_errno(path, "cannot open it");
-  if (::fstat(opened.file.get(), &status) != 0) throw_errno(path, "cannot look at it");
+  if (!opened.file.is_open()) throw_output_errno(path, "cannot open it");
+  if (::fstat(opened.file.get(), &status) != 0) throw_output_errno(path, "cannot look at it");
   if (!S_ISREG(status.st_mode) || status.st_size == 0) return opened;
   if (existing == ExistingFile::refuse) throw Error(path + ": it is there already");
   const auto size = static_cast<std::uint64_t>(status.st_size);
   const std::uint64_t kept = existing == ExistingFile::resume ? whole_size(opened.file, size, shape, path) : 0;
   if (kept != size && ::ftruncate(opened.file.get(), static_cast<off_t>(kept)) != 0)
-    throw_errno(path, "cannot cut its end");
+    throw_output_errno(path, "cannot cut its end");
   opened.had_records = kept > 0;
   return opened;
 }

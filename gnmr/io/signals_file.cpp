@@ -78,7 +78,7 @@ SignalsWriter::SignalsWriter(const SignalsSettings& settings) : unit_count_(sett
   if (!opened.had_records) {
     const std::string header = header_bytes(unit_count_);
     if (::write(opened.file.get(), header.data(), header.size()) != static_cast<ssize_t>(header.size())) {
-      throw_errno(settings.path, "cannot write to it");
+      throw_output_errno(settings.path, "cannot write to it");
     }
   }
   sink_ = settings.in_background

@@ -30,10 +30,20 @@ inline Error error_at(std::string_view where, std::string_view what) {
   return Error(std::string(where) + ": " + std::string(what));
 }
 
-/// Throws `FILE: WHAT: why the operating system refused`, from errno.
-[[noreturn]] inline void throw_errno(const std::string& file, std::string_view what) {
+/// `FILE: WHAT: why the operating system refused`, from errno.
+inline std::string errno_text(const std::string& file, std::string_view what) {
   const int error = errno;
-  throw error_at(file, std::string(what) + ": " + std::generic_category().message(error));
+  return file + ": " + std::string(what) + ": " + std::generic_category().message(error);
+}
+
+/// Throws that text as an `Error`: a file that is read.
+[[noreturn]] inline void throw_errno(const std::string& file, std::string_view what) {
+  throw Error(errno_text(file, what));
+}
+
+/// Throws that text as an `OutputError`: a file that is written.
+[[noreturn]] inline void throw_output_errno(const std::string& file, std::string_view what) {
+  throw OutputError(errno_text(file, what));
 }
 
 }  // namespace gnmr::io

@@ -75,7 +75,7 @@ class TemporaryFile {
       if (errno != EEXIST) break;
     }
     path_.clear();
-    throw_errno(target_, "cannot create a file beside it");
+    throw_output_errno(target_, "cannot create a file beside it");
   }
   TemporaryFile(const TemporaryFile&) = delete;
   TemporaryFile& operator=(const TemporaryFile&) = delete;
@@ -84,22 +84,23 @@ class TemporaryFile {
   }
 
   void take_mode(mode_t mode) {
-    if (::fchmod(file_.get(), mode & 07777U) != 0) throw_errno(target_, "cannot keep its permissions");
+    if (::fchmod(file_.get(), mode & 07777U) != 0) throw_output_errno(target_, "cannot keep its permissions");
   }
 
   void write(std::string_view content) {
     while (!content.empty()) {
       const ssize_t written = ::write(file_.get(), content.data(), content.size());
       if (written < 0 && errno == EINTR) continue;
-      if (written < 0) throw_errno(target_, "cannot write it");
+      if (written < 0) throw_output_errno(target_, "cannot write it");
       content.remove_prefix(static_cast<std::size_t>(written));
     }
-    if (::fsync(file_.get()) != 0) throw_errno(target_, "cannot force it to the disk");
-    if (file_.close() != 0) throw_errno(target_, "cannot write it");
+    if (::fsync(file_.get()) != 0) throw_output_errno(target_, "cannot force it to the disk");
+    if (file_.close() != 0) throw_output_errno(target_, "cannot write it");
   }
 
   void rename_to_target() {
-    if (::rename(path_.c_str(), target_.c_str()) != 0) throw_errno(target_, "cannot put the new file in its place");
+    if (::rename(path_.c_str(), target_.c_str()) != 0)
+      throw_output_errno(target_, "cannot put the new file in its place");
     path_.clear();
   }
 
@@ -114,7 +115,7 @@ void force_folder_to_disk(const std::string& folder, const std::string& target) 
   const FileDescriptor handle(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!handle.is_open()) return;
   if (::fsync(handle.get()) != 0 && errno != EINVAL && errno != ENOTSUP && errno != EBADF) {
-    throw_errno(target, "it is written, but its folder cannot be forced to the disk");
+    throw_output_errno(target, "it is written, but its folder cannot be forced to the disk");
   }
 }
 
@@ -140,7 +141,7 @@ void replace_file(const std::string& path, std::string_view content) {
   const std::string folder = folder_of(target);
   struct stat old_status {};
   const bool exists = ::stat(target.c_str(), &old_status) == 0;
-  if (exists && !S_ISREG(old_status.st_mode)) throw Error(path + ": not a regular file, it is left alone");
+  if (exists && !S_ISREG(old_status.st_mode)) throw OutputError(path + ": not a regular file, it is left alone");
   TemporaryFile temporary(folder, target);
   if (exists) temporary.take_mode(old_status.st_mode);
   temporary.write(content);

@@ -41,7 +41,7 @@ StreamedFile::StreamedFile(const std::string& path) : target_(resolve_links(path
     const int error = errno;
     ::unlink(temporary_.c_str());
     errno = error;
-    io::throw_errno(target_, "cannot keep its permissions");
+    io::throw_output_errno(target_, "cannot keep its permissions");
   }
 }
 
@@ -56,7 +56,7 @@ void StreamedFile::open_beside() {
     if (file_.is_open()) return;
     if (errno != EEXIST) break;
   }
-  io::throw_errno(target_, "cannot create a file beside it");
+  io::throw_output_errno(target_, "cannot create a file beside it");
 }
 
 StreamedFile::~StreamedFile() {
@@ -69,23 +69,23 @@ void StreamedFile::write(std::string_view bytes) {
     const std::size_t wanted = std::min(bytes.size(), std::size_t{1} << 30);
     const ssize_t written = ::write(file_.get(), bytes.data(), wanted);
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) io::throw_errno(target_, "cannot write it");
+    if (written < 0) io::throw_output_errno(target_, "cannot write it");
     bytes.remove_prefix(static_cast<std::size_t>(written));
   }
 }
 
 void StreamedFile::commit() {
-  if (::fsync(file_.get()) != 0) io::throw_errno(target_, "cannot force it to the disk");
-  if (file_.close() != 0) io::throw_errno(target_, "cannot write it");
+  if (::fsync(file_.get()) != 0) io::throw_output_errno(target_, "cannot force it to the disk");
+  if (file_.close() != 0) io::throw_output_errno(target_, "cannot write it");
   if (::rename(temporary_.c_str(), target_.c_str()) != 0) {
-    io::throw_errno(target_, "cannot put the new file in its place");
+    io::throw_output_errno(target_, "cannot put the new file in its place");
   }
   temporary_.clear();
   // The rename itself must survive a power cut. Some file systems do not know how, which is no reason to fail.
   const io::FileDescriptor handle(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!handle.is_open()) return;
   if (::fsync(handle.get()) != 0 && errno != EINVAL && errno != ENOTSUP && errno != EBADF) {
-    io::throw_errno(target_, "it is written, but its folder cannot be forced to the disk");
+    io::throw_output_errno(target_, "it is written, but its folder cannot be forced to the disk");
   }
 }
 

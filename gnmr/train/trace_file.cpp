@@ -7,7 +7,7 @@ namespace gnmr::train {
 
 TraceFile::TraceFile(const std::string& path, const std::vector<std::string>& columns)
     : out_(path, std::ios::trunc), writer_(out_, columns) {
-  if (!out_) throw Error(path + ": cannot be written");
+  if (!out_) throw OutputError(path + ": cannot be written");
 }
 
 void TraceFile::write(std::int64_t step, std::span<const double> values, std::span<const std::uint8_t> sampled) {
