@@ -8,7 +8,7 @@
 namespace gnmr::run {
 namespace {
 
-constexpr std::array<int, 4> kSignals{SIGUSR1, SIGUSR2, SIGINT, SIGTERM};
+constexpr std::array<int, 5> kSignals{SIGUSR1, SIGUSR2, SIGINT, SIGTERM, SIGHUP};
 constexpr std::size_t kModeSignals = 2;  // the first ones
 constexpr int kNoMode = -1;
 
@@ -38,11 +38,11 @@ ControlSignals::ControlSignals(TakenSignals taken)
     struct sigaction action {};
     action.sa_handler = on_control_signal;
     ::sigemptyset(&action.sa_mask);
-    // Reset: whoever cannot wait for the end of the step asks twice.
-    const bool stops = kSignals[i] == SIGINT || kSignals[i] == SIGTERM;
     action.sa_flags = SA_RESTART;
-    if (stops) action.sa_flags |= static_cast<int>(SA_RESETHAND);
+    // Reset: whoever cannot wait for the end of the step asks twice.
+    if (i >= kModeSignals) action.sa_flags |= static_cast<int>(SA_RESETHAND);
     ::sigaction(kSignals[i], &action, &before_[i]);
+    if (kSignals[i] == SIGHUP && before_[i].sa_handler == SIG_IGN) ::sigaction(SIGHUP, &before_[i], nullptr);
   }
 }
 

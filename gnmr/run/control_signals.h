@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a process is told by signals while it trains: SIGUSR1 only watch, SIGUSR2 all high, SIGINT and SIGTERM stop
-// after this step with a checkpoint. A second SIGINT or SIGTERM ends the process at once.
+// What signals ask of a process while it trains: SIGUSR1 only watch, SIGUSR2 all high; SIGINT, SIGTERM and SIGHUP stop
+// after this step with a checkpoint. A second one of these ends the process at once. SIGHUP stays ignored where it was
+// (nohup).
 //
 // Goals: handlers that only set a flag. Non-goals: installing anything by itself: a program makes a `ControlSignals`
 // where it wants them; threads that block signals do not matter.
@@ -40,7 +41,7 @@ class ControlSignals {
 
  private:
   std::size_t taken_;
-  std::array<struct sigaction, 4> before_{};
+  std::array<struct sigaction, 5> before_{};
 };
 
 }  // namespace gnmr::run
