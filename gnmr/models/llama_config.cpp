@@ -62,8 +62,22 @@ constexpr std::array<Preset, 6> kPresets{{
 
 [[noreturn]] void fail(const std::string& message) { throw Error("[model] " + message); }
 
-// Sizes are multiplied with each other; below this nothing overflows.
 constexpr std::int64_t kLargestSize = std::int64_t{1} << 24;
+constexpr double kMostParameters = 1e15;  // sizes are multiplied with each other; below this nothing overflows
+
+template <class Number>
+Number count_parameters(const LlamaConfig& config) {
+  const Number hidden = static_cast<Number>(config.hidden);
+  const Number intermediate = static_cast<Number>(config.intermediate);
+  const Number queries = static_cast<Number>(config.heads) * static_cast<Number>(config.head_dim);
+  const Number keys = static_cast<Number>(config.key_value_heads) * static_cast<Number>(config.head_dim);
+  const Number attention =
+      hidden * (2 * queries + 2 * keys) + (config.attention_bias ? queries + 2 * keys + hidden : Number{0});
+  const Number mlp = 3 * hidden * intermediate + (config.mlp_bias ? 2 * intermediate + hidden : Number{0});
+  const Number embedding = static_cast<Number>(config.vocabulary) * hidden;
+  return (config.tied_head ? 1 : 2) * embedding + static_cast<Number>(config.layers) * (attention + mlp + 2 * hidden) +
+         hidden;
+}
 
 void expect_size(std::string_view what, std::int64_t value) {
   if (value >= 1 && value <= kLargestSize) return;
@@ -104,6 +118,9 @@ void validate(const LlamaConfig& config) {
   if (config.head_dim % 2 != 0) {
     fail("head_dim: expected an even number, because pairs are rotated, got " + std::to_string(config.head_dim));
   }
+  if (const double parameters = count_parameters<double>(config); parameters > kMostParameters) {
+    fail("these sizes make a model of more than 1e15 parameters");
+  }
 }
 
 std::vector<std::string> preset_names() {
@@ -119,16 +136,7 @@ LlamaConfig preset_config(std::string_view name) {
   fail("no preset is called " + io::in_quotes(name) + "; there are " + known_presets());
 }
 
-std::int64_t parameter_count(const LlamaConfig& config) {
-  const std::int64_t queries = config.heads * config.head_dim;
-  const std::int64_t keys = config.key_value_heads * config.head_dim;
-  const std::int64_t attention =
-      config.hidden * (2 * queries + 2 * keys) + (config.attention_bias ? queries + 2 * keys + config.hidden : 0);
-  const std::int64_t mlp =
-      3 * config.hidden * config.intermediate + (config.mlp_bias ? 2 * config.intermediate + config.hidden : 0);
-  const std::int64_t embedding = config.vocabulary * config.hidden;
-  return (config.tied_head ? 1 : 2) * embedding + config.layers * (attention + mlp + 2 * config.hidden) + config.hidden;
-}
+std::int64_t parameter_count(const LlamaConfig& config) { return count_parameters<std::int64_t>(config); }
 
 std::int64_t multiply_adds_per_token(const LlamaConfig& config, std::int64_t sequence_length) {
   const std::int64_t queries = config.heads * config.head_dim;

@@ -1,46 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is measured of low paths beside a step, and what a laboratory measures of its faults.
-#include <c10/core/CachingDeviceAllocator.h>
-#include <c10/util/Exception.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <fstream>
 #include <limits>
 
 #include "gnmr/core/error.h"
 #include "gnmr/torch/squared_norm.h"
+#include "gnmr/train/memory_need.h"
 #include "gnmr/train/trainer.h"
 
 namespace gnmr::train {
 namespace {
-
-/// Bytes that the machine can still give; 0: not known.
-std::int64_t free_bytes() {
-  std::ifstream file("/proc/meminfo");
-  std::string key;
-  std::int64_t kibibytes = 0;
-  std::string unit;
-  while (file >> key >> kibibytes) {
-    std::getline(file, unit);
-    if (key == "MemAvailable:") return kibibytes * 1024;
-  }
-  return 0;
-}
-
-/// The same of a device, with what torch holds and does not use.
-std::int64_t free_device_bytes(const at::Device& device) {
-  try {
-    c10::DeviceAllocator* const allocator = c10::getDeviceAllocator(device.type());
-    const c10::DeviceIndex index = device.has_index() ? device.index() : c10::DeviceIndex{0};
-    const auto stats = allocator->getDeviceStats(index);
-    const std::int64_t unused = stats.reserved_bytes[0].current - stats.allocated_bytes[0].current;
-    return static_cast<std::int64_t>(allocator->getMemoryInfo(index).first) + unused;
-  } catch (const c10::Error&) {
-    return 0;  // an allocator that does not say
-  }
-}
 
 std::string mebibytes(std::int64_t bytes) { return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB"; }
 
@@ -105,7 +76,7 @@ std::string Trainer::control_text() const {
   if (supervisor_->judge().selector() != Selector::trial) return text;
   const std::int64_t needed = units_->trial_bytes(settings_.batch * settings_.sequence);
   text += "; a trial needs up to " + mebibytes(needed) + " beyond a step";
-  const std::int64_t free = device_.is_cpu() ? free_bytes() : free_device_bytes(device_);
+  const std::int64_t free = device_.is_cpu() ? free_host_bytes() : free_device_bytes(device_);
   if (free > 0) text += ", " + mebibytes(free) + " are free";
   if (free > 0 && needed > free) text += " (WARNING: it may not fit; smaller --batch, or --selector norms)";
   return text;
