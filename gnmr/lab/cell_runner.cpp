@@ -121,14 +121,8 @@ class Runner {
       return;
     }
     const run::RunFolder folder(settings.out);
-    settings.resume = has_checkpoint(folder);
-    if (!settings.resume && fs::exists(folder.path())) {
-      // What was begun has nothing to go on from; but a process that is still at it keeps its folder.
-      if (folder.holds_run()) const run::RunLock lock(folder, /*resume=*/true);
-      std::error_code failed;
-      fs::remove_all(folder.path(), failed);
-      if (failed) throw Error(folder.path() + ": what was begun there cannot be removed: " + failed.message());
-    }
+    const bool continues = has_checkpoint(folder);
+    settings.resume = true;  // where there is nothing to continue the run starts
     std::vector<std::string> arguments = settings_.program;
     for (std::string& flag : train_arguments(settings)) arguments.push_back(std::move(flag));
     running_.push_back({.cell = cell,
@@ -137,7 +131,7 @@ class Runner {
                         .note = std::move(note),
                         .last_news = Clock::now()});
     outcome_.cells[cell].state = CellState::running;
-    observer_.started(cell, settings.resume);
+    observer_.started(cell, continues);
   }
 
   void finish(std::size_t cell, CellResult result) {

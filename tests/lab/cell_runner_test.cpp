@@ -143,7 +143,7 @@ TEST_F(CellRunnerTest, ACellThatHangsIsGivenUp) {
 
 TEST_F(CellRunnerTest, AStopLetsChildrenWriteTheirCheckpointAndResumeGoesOn) {
   const std::string script =
-      "case \"$*\" in *--resume*) finish; exit 0;; esac\n"
+      "[ -e \"$out/checkpoints/step-00000010\" ] && { finish; exit 0; }\n"
       "[ -e '" +
       folder_.file("begun") +
       "' ] && { finish; exit 0; }\n"
@@ -171,11 +171,13 @@ TEST_F(CellRunnerTest, AChildThatDoesNotStopIsKilled) {
   EXPECT_EQ(outcome.cells[0].state, CellState::waiting);
 }
 
-TEST_F(CellRunnerTest, WhatWasBegunWithoutACheckpointBeginsAgain) {
+TEST_F(CellRunnerTest, WhatWasBegunWithoutACheckpointBeginsAgainInItsFolder) {
   std::filesystem::create_directories(folder_.file("suite/runs/high-seed0"));
   test::put_file(folder_.file("suite/runs/high-seed0/leftover"), "x");
-  const SuiteOutcome outcome = run(open({"high"}), "[ -e \"$out/leftover\" ] && exit 1; finish");
+  const SuiteOutcome outcome = run(open({"high"}), "case \"$*\" in *--resume*) finish;; esac");
   EXPECT_EQ(outcome.count(CellState::finished), 1U);
+  EXPECT_TRUE(watcher_.resumed_.empty()) << "there was nothing to continue";
+  EXPECT_EQ(test::content_of(folder_.file("suite/runs/high-seed0/leftover")), "x");
 }
 
 TEST_F(CellRunnerTest, AProgramThatIsNotThereIsTold) {
