@@ -110,6 +110,9 @@ void print_end(const SuiteRun& run) {
   put(stdout, text);
 }
 
-int status_of(const SuiteRun& run) { return run.outcome.count(lab::CellState::failed) > 0 ? kInputError : kOk; }
+int status_of(const SuiteRun& run) {
+  if (run.outcome.count(lab::CellState::failed) > 0) return kInputError;
+  return run.outcome.stopped ? kStopped : kOk;
+}
 
 }  // namespace gnmr::app

@@ -27,8 +27,10 @@ constexpr const char* kFooter =
     "  gnmr train --model micro --data books.txt --steps 2000 --out runs/books\n"
     "  gnmr train ... --resume                           go on after a stop, or a crash\n"
     "  gnmr train --set 'layers.*.down=high@100:200'     a switchboard without a detector\n\n"
-    "While it runs: `echo watch > OUT/control` (or high, armed), SIGUSR1 (watch), SIGUSR2 (high); Ctrl-C stops with\n"
-    "a checkpoint. Several processes: torchrun --nproc-per-node 4 -m gnmr train ... (docs/python.md).\n\n";
+    "While it runs: `echo watch > OUT/control` (or high, armed), SIGUSR1 (watch), SIGUSR2 (high); Ctrl-C,\n"
+    "SIGTERM and SIGHUP stop with a checkpoint and exit status 5. One command for a requeue script: gnmr train ...\n"
+    "--resume starts the run or continues it. Several processes: torchrun --nproc-per-node 4 -m gnmr train ...\n"
+    "(docs/python.md).\n\n";
 
 /// The group of processes that trains together, made by whoever has loaded this (python -m gnmr); empty: none.
 std::string process_group() {
@@ -49,8 +51,10 @@ void add_train_command(CLI::App& program, Command& chosen) {
     chosen = [arguments] {
       const run::TrainSettings settings = arguments->flags.settings();
       TrainView view({.stream = stderr, .quiet = arguments->quiet});
-      view.finished(load_engine().train(settings, view, process_group()));
-      return static_cast<int>(kOk);
+      const run::TrainOutcome outcome = load_engine().train(settings, view, process_group());
+      view.finished(outcome);
+      if (!outcome.unsaved.empty()) throw CommandError(kOutputError, "NOT SAVED: " + outcome.unsaved);
+      return static_cast<int>(outcome.finished ? kOk : kStopped);
     };
   });
 }

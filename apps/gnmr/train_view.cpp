@@ -141,6 +141,10 @@ void TrainView::finished(const run::TrainOutcome& outcome) {
                       100 * outcome.norm_seconds / outcome.step_seconds,
                       100 * outcome.control_seconds / outcome.step_seconds));
   }
+  if (!outcome.unsaved.empty()) {
+    print(fmt::format("ended after step {}", outcome.last_step));  // what is not saved is the error that follows
+    return;
+  }
   if (!outcome.finished) {
     print(fmt::format("stopped after step {}; the same command with --resume goes on", outcome.last_step));
     return;

@@ -19,7 +19,7 @@
 namespace gnmr::run {
 
 /// Changes whenever something in this header does.
-inline constexpr std::uint64_t kEngineInterface = 5;
+inline constexpr std::uint64_t kEngineInterface = 6;
 
 /// What a run is about to do, for its first lines.
 struct TrainStart {
@@ -36,7 +36,8 @@ struct TrainStart {
 /// How a run ended.
 struct TrainOutcome {
   std::int64_t last_step = 0;
-  bool finished = false;  // false: it was asked to stop
+  bool finished = false;     // false: it was asked to stop
+  std::string unsaved = {};  // what could not be saved and what that costs, in words; empty: all of it is on the disk
   std::optional<double> loss_high = {};
   std::optional<double> loss_low = {};
   std::int64_t skipped_updates = 0;

@@ -4,12 +4,15 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <filesystem>
+#include <random>
 #include <utility>
+#include <vector>
 
 #include "gnmr/core/error.h"
 #include "gnmr/io/json_text.h"
@@ -52,6 +55,7 @@ RunInfo info_of(const Json& object) {
   const std::int64_t version = whole_of(field(object, "version"), "version");
   if (version != kRunVersion) throw Error(fmt::format("version {}, this program reads {}", version, kRunVersion));
   RunInfo info;
+  info.id = text_or_empty(object, "id");
   info.label = text_or_empty(object, "label");
   info.program = text_or_empty(object, "program");
   const Json& model = field(object, "model");
@@ -69,6 +73,13 @@ RunInfo info_of(const Json& object) {
   info.started = text_or_empty(object, "started");
   info.settings = read_settings(field(object, "settings").dump());
   return info;
+}
+
+/// All that a new run writes, but for its checkpoints.
+std::vector<std::string> files_of(const RunFolder& folder) {
+  return {folder.run_json(),        folder.metrics(),         folder.journal(),    folder.signals(),
+          folder.evidence(),        folder.faults(),          folder.fault_list(), folder.harm(),
+          folder.trace("norms", 1), folder.trace("errors", 1)};
 }
 
 // Who holds the lock, as the holder has written it.
@@ -91,23 +102,42 @@ bool RunFolder::holds_run() const {
   return std::filesystem::exists(run_json(), ignored);
 }
 
-RunLock::RunLock(const RunFolder& folder, bool resume) {
-  if (folder.path().empty()) throw Error("the run's folder has no name");
-  if (resume && !folder.holds_run()) {
-    throw io::error_at(folder.path(), "there is no run to go on with (no run.json); leave out --resume to begin one");
+std::string RunFolder::find_foreign_file() const {
+  std::error_code failed;
+  for (const std::string& file : files_of(*this)) {
+    const auto size = std::filesystem::file_size(file, failed);
+    const bool absent = failed == std::errc::no_such_file_or_directory;
+    if (!absent && (failed || size > 0)) return file;
   }
+  // What is no folder cannot be listed, and no checkpoint can be written there.
+  const bool is_empty = std::filesystem::is_empty(checkpoints(), failed);
+  const bool absent = failed == std::errc::no_such_file_or_directory;
+  return absent || (!failed && is_empty && std::filesystem::is_directory(checkpoints(), failed)) ? "" : checkpoints();
+}
+
+void RunFolder::remove_start() const {
+  for (const std::string& file : files_of(*this)) ::unlink(file.c_str());
+}
+
+RunLock::RunLock(const RunFolder& folder, bool resume) : path_(folder.lock()) {
+  if (folder.path().empty()) throw Error("the run's folder has no name");
   std::error_code failed;
   std::filesystem::create_directories(folder.path(), failed);
-  if (failed) throw io::error_at(folder.path(), "cannot make the folder: " + failed.message());
-  file_ = io::FileDescriptor(::open(folder.lock().c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-  if (!file_.is_open()) io::throw_errno(folder.lock(), "cannot open it");
+  if (failed) throw OutputError(folder.path() + ": cannot make the folder: " + failed.message());
+  file_ = io::FileDescriptor(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  if (!file_.is_open()) io::throw_output_errno(path_, "cannot open it");
   if (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK) io::throw_errno(folder.lock(), "cannot lock it");
+    if (errno != EWOULDBLOCK) io::throw_output_errno(path_, "cannot lock it");
     throw io::error_at(folder.path(), "another process is writing this run" + holder(file_));
   }
-  if (!resume && folder.holds_run()) {
-    throw io::error_at(folder.path(),
-                       "it holds a run already; --resume goes on with it, another --out begins a new one");
+  found_run_ = folder.holds_run();
+  if (!resume && found_run_) {
+    throw io::error_at(folder.path(), "it holds a run already; --resume continues it, another --out starts a new one");
+  }
+  if (const std::string foreign = found_run_ ? "" : folder.find_foreign_file(); !foreign.empty()) {
+    throw io::error_at(foreign, "it is there already, but " + folder.run_json() +
+                                    " is not: this is no run that could be continued, and nothing of it is "
+                                    "overwritten; choose another --out");
   }
   const std::string process = fmt::format("{}\n", ::getpid());
   // The number only helps a message: a disk without room for it is no reason to stop.
@@ -116,8 +146,22 @@ RunLock::RunLock(const RunFolder& folder, bool resume) {
   }
 }
 
+bool RunLock::is_gone() const {
+  struct stat held {};
+  struct stat found {};
+  if (::fstat(file_.get(), &held) != 0) return false;
+  if (::stat(path_.c_str(), &found) != 0) return errno == ENOENT || errno == ENOTDIR;
+  return held.st_dev != found.st_dev || held.st_ino != found.st_ino;
+}
+
+std::string new_run_id() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}", random(), random());
+}
+
 std::string write_run_info(const RunInfo& info) {
   std::string out = fmt::format("{{\n  \"version\": {}", kRunVersion);
+  if (!info.id.empty()) append_text(out, "id", info.id);
   append_text(out, "label", info.label);
   append_text(out, "program", info.program);
   append_model(out, info);

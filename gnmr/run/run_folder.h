@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The folder of a run: where each file is, who may write in it, and run.json, which says what was run.
 //
-// Goals: a run never overwrites another one; two processes never write one run; run.json is there whole or not at all.
+// Goals: a run never overwrites or deletes what it did not write; two processes never write one run; run.json is there
+// whole or not at all; a folder that is removed under a run is noticed.
 // Non-goals: what the other files hold, checkpoints (gnmr/train/checkpoint.h).
 #pragma once
 
@@ -41,6 +42,13 @@ class RunFolder {
   /// Whether the folder has a run.
   bool holds_run() const;
 
+  /// The first file that a new run would write and that is there already, with content; empty: none.
+  std::string find_foreign_file() const;
+
+  /// Removes what a start has written, where it came to nothing. Only for a new run whose lock is held: everything that
+  /// is removed is then its own.
+  void remove_start() const;
+
  private:
   std::string path_;
 };
@@ -49,15 +57,25 @@ class RunFolder {
 class RunLock {
  public:
   /// Makes the folder where it is missing and locks it. An `Error` where another process has it, where it holds a run
-  /// and `resume` is false, or where it holds none and `resume` is true.
+  /// and `resume` is false, or where it holds no run but files that a run would write. With `resume` a folder without
+  /// a run is accepted; `found_run` tells. An `OutputError` where the folder cannot be written.
   RunLock(const RunFolder& folder, bool resume);
 
+  /// Whether there was a run when the folder was locked.
+  bool found_run() const { return found_run_; }
+
+  /// Whether the folder is no longer where it was: removed, renamed, or another one is in its place.
+  bool is_gone() const;
+
  private:
+  std::string path_;
   io::FileDescriptor file_;
+  bool found_run_ = false;
 };
 
 /// What was run.
 struct RunInfo {
+  std::string id = {};  // names the run among all others; its checkpoints have it too; empty: of an older version
   std::string label;
   std::string program;            // name and version
   std::string model;              // name
@@ -75,6 +93,9 @@ struct RunInfo {
 
   bool operator==(const RunInfo&) const = default;
 };
+
+/// A new, random `RunInfo::id`.
+std::string new_run_id();
 
 /// What run.json holds: `granularity`, `steps` and `seed` are taken from the settings.
 std::string write_run_info(const RunInfo& info);

@@ -41,7 +41,8 @@ constexpr std::string_view kFreeOnResume[] = {"init",
                                               "signals_every",
                                               "resume",
                                               "checkpoint_every",
-                                              "keep_checkpoints"};
+                                              "keep_checkpoints",
+                                              "checkpoint_retry"};
 
 // Only to read through pointers that are made for writing too.
 SettingPointer pointer_of(const SettingSpec& spec, const TrainSettings& settings) {

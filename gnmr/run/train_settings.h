@@ -100,9 +100,11 @@ using Texts = std::vector<std::string>;
   X(std::int64_t, eval_every, 50, "Output", "N", "Steps from one evaluation to the next; 0: only at the end")       \
   X(std::int64_t, eval_batches, 8, "Output", "N", "Batches of an evaluation")                                       \
   X(std::int64_t, checkpoint_every, 50, "Output", "N", "Steps from one checkpoint to the next; 0: only at the end") \
-  X(std::int64_t, keep_checkpoints, 2, "Output", "N", "Older ones are deleted; 0: keep all")                        \
+  X(std::int64_t, keep_checkpoints, 2, "Output", "N", "Older ones of this run are deleted; 0: keep all")            \
+  X(std::int64_t, checkpoint_retry, 20, "Output", "SECONDS",                                                        \
+    "How long the last checkpoint is tried again where it cannot be written")                                       \
   X(std::int64_t, signals_every, 1, "Output", "N", "Steps from one row of all ratios to the next; 0: none")         \
-  X(bool, resume, false, "Output", "", "Go on from the last checkpoint in --out")
+  X(bool, resume, false, "Output", "", "Continue from the last checkpoint in --out; where there is none, start the run")
 
 /// All settings of a run.
 struct TrainSettings {
@@ -143,9 +145,9 @@ TrainSettings read_settings(std::string_view json_text);
 ///
 /// What shapes data, weights and arithmetic must be equal, so that the run goes on bit for bit. These may change: where
 /// and how often something is written (`out`, `label`, `resume`, `eval_every`, `eval_batches`, `checkpoint_every`,
-/// `keep_checkpoints`, `signals_every`, `evidence`, `norms`, `errors`), what is there already (`init`; `data`, whose
-/// content is compared by its fingerprint, not by its paths), memory against time (`recompute`, `graphs`,
-/// `recast_weights`), and control
+/// `keep_checkpoints`, `checkpoint_retry`, `signals_every`, `evidence`, `norms`, `errors`), what is there already
+/// (`init`; `data`, whose content is compared by its fingerprint, not by its paths), memory against time (`recompute`,
+/// `graphs`, `recast_weights`), and control
 /// (`controller`, its options, `watch_steps`, `set`, `random_units`, `patrol`, `evidence_from`, `disarm_after`), with
 /// which the run is from then on another one.
 std::vector<std::string> changed_on_resume(const TrainSettings& before, const TrainSettings& now);

@@ -147,6 +147,7 @@ void check_faults_and_output(const TrainSettings& settings) {
   check_whole("fault_from", settings.fault_from, 1, kMostSteps);
   check_number("fault_strength", settings.fault_strength, {.low = 1, .high = 1e6}, "a number in [1, 1e6]");
   check_whole("eval_every", settings.eval_every, 0, kMostSteps);
+  check_whole("checkpoint_retry", settings.checkpoint_retry, 0, kMostSteps);
   check_whole("eval_batches", settings.eval_batches, 1, kMostTokens);
   check_whole("checkpoint_every", settings.checkpoint_every, 0, kMostSteps);
   check_whole("keep_checkpoints", settings.keep_checkpoints, 0, kMostSteps);

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <exception>
 #include <filesystem>
+#include <thread>
 #include <utility>
 
 #include "gnmr/core/error.h"
@@ -44,7 +45,7 @@ std::int64_t step_of(const std::string& name) {
 class TemporaryFolder {
  public:
   explicit TemporaryFolder(std::string path) : path_(std::move(path)) {
-    if (!remove_folder(path_)) io::throw_errno(path_, "cannot remove what an earlier run has left");
+    if (!remove_folder(path_)) io::throw_output_errno(path_, "cannot remove what an earlier run has left");
     fs::create_directories(path_);
   }
   TemporaryFolder(const TemporaryFolder&) = delete;
@@ -73,14 +74,17 @@ models::NamedTensors tensors_of(const std::string& folder, const char* name) {
   return models::read_safetensors(folder + "/" + name).tensors;
 }
 
-LoadedCheckpoint load_folder(const std::string& folder, std::int64_t step) {
-  if (!fs::is_directory(folder)) throw Error("there is no such folder");
-  TrainerJson trainer;
+TrainerJson read_trainer_json(const std::string& folder) {
   try {
-    trainer = parse_trainer_json(io::read_whole_file(folder + "/" + kTrainer, kLargestTrainerJson));
+    return parse_trainer_json(io::read_whole_file(folder + "/" + kTrainer, kLargestTrainerJson));
   } catch (const Error& error) {
     throw Error(std::string(kTrainer) + ": " + error.what());
   }
+}
+
+LoadedCheckpoint load_folder(const std::string& folder, std::int64_t step) {
+  if (!fs::is_directory(folder)) throw Error("there is no such folder");
+  TrainerJson trainer = read_trainer_json(folder);
   if (trainer.info.step != step) throw Error("trainer.json is that of step " + std::to_string(trainer.info.step));
   check_sizes(folder, trainer.files);
   if (trainer.files.contains(kModel)) tensors_of(folder, kModel);  // only to see that it can be read
@@ -97,7 +101,8 @@ LoadedCheckpoint load_folder(const std::string& folder, std::int64_t step) {
 
 }  // namespace
 
-CheckpointStore::CheckpointStore(std::string folder, std::int64_t keep) : folder_(std::move(folder)), keep_(keep) {
+CheckpointStore::CheckpointStore(std::string folder, std::int64_t keep, std::string run)
+    : folder_(std::move(folder)), keep_(keep), run_(std::move(run)) {
   if (keep_ < 0) throw Error("[checkpoints] expected to keep 0 (all) or more, got " + std::to_string(keep_));
 }
 
@@ -151,13 +156,39 @@ std::string CheckpointStore::save(const CheckpointParts& parts) const {
     const TemporaryFolder temporary(folder_ + "/" + std::string(kTemporaryPrefix) + std::to_string(::getpid()) + "-" +
                                     std::to_string(step));
     write(parts, temporary.path());
+    if (fs::exists(target) && !owns(step)) keep_foreign(step);
     exchange_folders(temporary.path(), target);
     force_entries_to_disk(folder_);
   } catch (const std::exception& error) {
-    return target + ": this checkpoint could not be written, earlier ones stay: " + error.what();
+    return target + ": this checkpoint could not be written: " + error.what();
   }
   prune(step);
   return {};
+}
+
+std::string CheckpointStore::newest_text() const {
+  const std::vector<std::int64_t> all = steps();
+  const auto newest = std::find_if(all.rbegin(), all.rend(), [this](std::int64_t step) { return owns(step); });
+  return newest == all.rend() ? "" : "step " + std::to_string(*newest) + " (" + folder_of(*newest) + ")";
+}
+
+// One that cannot be read is nobody's.
+bool CheckpointStore::owns(std::int64_t step) const {
+  try {
+    return read_trainer_json(folder_of(step)).info.run == run_;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+void CheckpointStore::keep_foreign(std::int64_t step) const {
+  std::string kept;
+  for (int number = 1; kept.empty() || fs::exists(kept); ++number) {
+    kept = folder_of(step) + ".kept-" + std::to_string(number);
+  }
+  if (::rename(folder_of(step).c_str(), kept.c_str()) != 0) {
+    io::throw_output_errno(folder_of(step), "another run's folder is in the way and cannot be renamed");
+  }
 }
 
 // The name goes first: a folder that is half removed must not look like a checkpoint.
@@ -170,12 +201,26 @@ void CheckpointStore::remove(std::int64_t step) const {
 void CheckpointStore::prune(std::int64_t newest) const {
   std::vector<std::int64_t> older;
   for (const std::int64_t step : steps()) {
+    if (step == newest || !owns(step)) continue;
     if (step > newest) remove(step);
     if (step < newest) older.push_back(step);
   }
   if (keep_ == 0) return;
   const auto kept = static_cast<std::size_t>(keep_ - 1);
   for (std::size_t i = 0; i + kept < older.size(); ++i) remove(older[i]);
+}
+
+std::string save_patiently(const CheckpointStore& store, const CheckpointParts& parts, std::chrono::seconds longest,
+                           const std::function<void(const std::string&)>& warn) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::seconds kLongestPause{8};
+  const Clock::time_point end = Clock::now() + longest;
+  for (std::chrono::seconds pause{1};; pause = std::min(2 * pause, kLongestPause)) {
+    std::string failure = store.save(parts);
+    if (failure.empty() || Clock::now() + pause > end) return failure;
+    warn(failure + "; next try in " + std::to_string(pause.count()) + " s");
+    std::this_thread::sleep_for(pause);
+  }
 }
 
 LoadedCheckpoint CheckpointStore::load(std::int64_t step) const {

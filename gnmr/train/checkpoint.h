@@ -11,11 +11,12 @@
 //
 // A checkpoint is written under another name, forced to the disk and renamed: a folder that is there is complete.
 //
-// Goals: training goes on where one cannot be written, and the old ones stay; one that does not load is named, with
-// what to do. Non-goals: writing in the background, sharded models, finding out that a disk has changed bits.
+// Goals: training goes on where one cannot be written, and the old ones stay; nothing is removed that this run has not
+// written; one that does not load is named, with what to do. Non-goals: writing in the background, sharded models.
 // One process at a time (run::RunLock), one thread at a time.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -30,6 +31,7 @@ namespace gnmr::train {
 /// What a checkpoint says of itself.
 struct CheckpointInfo {
   std::int64_t step = 0;  // the last one that was done
+  std::string run = {};   // run::RunInfo::id of the run that has written it
   run::TrainSettings settings = {};
   std::string program = {};                       // name and version
   std::string data = {};                          // Data::fingerprint
@@ -59,16 +61,21 @@ struct LoadedCheckpoint {
 /// The checkpoints of one run.
 class CheckpointStore {
  public:
-  /// `folder` need not exist; `keep` is how many stay, 0: all.
-  CheckpointStore(std::string folder, std::int64_t keep);
+  /// `folder` need not exist; `keep` is how many stay, 0: all. `run` is the id of the run: only its own checkpoints are
+  /// ever removed.
+  CheckpointStore(std::string folder, std::int64_t keep, std::string run = {});
 
   /// Removes what killed runs have left unfinished; to be called when a run starts, under its lock. What cannot be
   /// removed stays.
   void remove_leftovers() const;
 
-  /// Writes a checkpoint, then removes those that are older than the ones to keep, and those of later steps, which this
-  /// run has superseded. Empty, or what went wrong, in words: the checkpoints that were there are there still.
+  /// Writes a checkpoint, then removes those of this run that are older than the ones to keep, and those of later
+  /// steps, which it has superseded. A folder of that name which another run has written is renamed, not removed.
+  /// Empty, or what went wrong, in words: the checkpoints that were there are there still.
   std::string save(const CheckpointParts& parts) const;
+
+  /// The newest checkpoint of this run, as `step 50 (FOLDER/step-00000050)`; empty: there is none.
+  std::string newest_text() const;
 
   /// The steps of all complete checkpoints, ascending.
   std::vector<std::int64_t> steps() const;
@@ -84,11 +91,19 @@ class CheckpointStore {
 
  private:
   void write(const CheckpointParts& parts, const std::string& folder) const;
+  bool owns(std::int64_t step) const;
+  void keep_foreign(std::int64_t step) const;
   void prune(std::int64_t newest) const;
   void remove(std::int64_t step) const;
 
   std::string folder_;
   std::int64_t keep_;
+  std::string run_;
 };
+
+/// `save`, again and again with growing pauses until it works or `longest` has passed; `warn` gets what goes wrong on
+/// the way. Empty, or what went wrong at last.
+std::string save_patiently(const CheckpointStore& store, const CheckpointParts& parts, std::chrono::seconds longest,
+                           const std::function<void(const std::string&)>& warn);
 
 }  // namespace gnmr::train

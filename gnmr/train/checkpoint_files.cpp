@@ -52,7 +52,7 @@ void force_to_disk(const std::string& folder) {
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     const std::string path = entry.path().string();
     const io::FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    if (!file.is_open() || ::fsync(file.get()) != 0) io::throw_errno(path, "cannot force it to the disk");
+    if (!file.is_open() || ::fsync(file.get()) != 0) io::throw_output_errno(path, "cannot force it to the disk");
   }
   force_entries_to_disk(folder);
 }
@@ -61,7 +61,7 @@ void force_entries_to_disk(const std::string& folder) {
   const io::FileDescriptor handle(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   // Some file systems do not know how, which is no reason to fail.
   if (handle.is_open() && ::fsync(handle.get()) != 0 && errno != EINVAL && errno != ENOTSUP && errno != EBADF) {
-    io::throw_errno(folder, "cannot force it to the disk");
+    io::throw_output_errno(folder, "cannot force it to the disk");
   }
 }
 
@@ -73,26 +73,29 @@ bool remove_folder(const std::string& folder) {
 
 void exchange_folders(const std::string& from, const std::string& to) {
   if (!fs::exists(to)) {
-    if (::rename(from.c_str(), to.c_str()) != 0) io::throw_errno(to, "cannot put the new checkpoint in its place");
+    if (::rename(from.c_str(), to.c_str()) != 0)
+      io::throw_output_errno(to, "cannot put the new checkpoint in its place");
     return;
   }
 #ifdef RENAME_EXCHANGE
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) return;
 #endif
   const std::string aside = from + ".old";
-  if (::rename(to.c_str(), aside.c_str()) != 0) io::throw_errno(to, "cannot put the old checkpoint aside");
+  if (::rename(to.c_str(), aside.c_str()) != 0) io::throw_output_errno(to, "cannot put the old checkpoint aside");
   if (::rename(from.c_str(), to.c_str()) != 0) {
     const int error = errno;
     [[maybe_unused]] const int back = ::rename(aside.c_str(), to.c_str());
     errno = error;
-    io::throw_errno(to, "cannot put the new checkpoint in its place");
+    io::throw_output_errno(to, "cannot put the new checkpoint in its place");
   }
-  if (::rename(aside.c_str(), from.c_str()) != 0) io::throw_errno(from, "cannot put the old checkpoint aside");
+  if (::rename(aside.c_str(), from.c_str()) != 0) io::throw_output_errno(from, "cannot put the old checkpoint aside");
 }
 
 std::string write_trainer_json(const TrainerJson& content) {
   std::string out = "{\n  \"version\": " + std::to_string(kCheckpointVersion) +
                     ",\n  \"step\": " + std::to_string(content.info.step) + ",\n  ";
+  append_text(out, "run", content.info.run);
+  out += ",\n  ";
   append_text(out, "program", content.info.program);
   out += ",\n  ";
   append_text(out, "torch", content.torch_version);
@@ -124,6 +127,8 @@ TrainerJson parse_trainer_json(std::string_view text) {
   }
   TrainerJson content;
   content.info.step = whole_of(field(object, "step"), "step");
+  // Absent in checkpoints of older versions.
+  if (object.contains("run")) content.info.run = text_of(field(object, "run"), "run");
   content.info.program = text_of(field(object, "program"), "program");
   content.torch_version = text_of(field(object, "torch"), "torch");
   content.info.data = text_of(field(object, "data"), "data");

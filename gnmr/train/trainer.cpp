@@ -68,6 +68,14 @@ void Trainer::follow_mode() {
   observer_.noted("controller: " + std::string(io::to_string(mode)) + " from now on (" + why + ")");
 }
 
+/// Whether it is so on any rank.
+bool Trainer::any_rank(bool here) {
+  if (collective_.size() == 1) return here;
+  at::Tensor shared = at::tensor({here ? 1 : 0}, at::kLong);
+  collective_.largest(shared);
+  return shared.item<std::int64_t>() != 0;
+}
+
 double Trainer::evaluation_loss(bool all_high) {
   const c10::AutoGradMode no_gradients(false);
   const nn::EvaluationPaths paths(*units_, all_high);
@@ -138,12 +146,17 @@ run::TrainOutcome Trainer::run() {
                 result.batch);
     }
     outcome_.last_step = step;
-    stopped = observer_.stop_wanted();
+    notice_lost_folder();
+    // A signal reaches the ranks in different steps, and one that stopped alone would leave the others waiting.
+    stopped = any_rank(observer_.stop_wanted());
     if (stopped || is_due(settings_.eval_every, step) || is_due(settings_.checkpoint_every, step)) catch_up(step);
     if (is_due(settings_.eval_every, step)) evaluate(step);
-    if (is_due(settings_.checkpoint_every, step) || stopped) save_checkpoint(step);
+    if (is_due(settings_.checkpoint_every, step) || stopped) {
+      save_checkpoint(step, stopped || step == settings_.steps);
+    }
   }
   outcome_.finished = outcome_.last_step >= settings_.steps || next_step_ > settings_.steps;
+  if (!lost_folder_.empty()) outcome_.unsaved += (outcome_.unsaved.empty() ? "" : "; ") + lost_folder_;
   supervisor_->close();
   outcome_.dropped_lines = supervisor_->dropped();
   if (evidence_) {

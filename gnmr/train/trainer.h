@@ -85,6 +85,9 @@ class Trainer {
   };
 
   void open_folder();
+  void notice_lost_folder();
+  void warn(const std::string& text);
+  bool any_rank(bool here);
   void open_files();
   void make_gate();
   void describe();
@@ -143,7 +146,7 @@ class Trainer {
   void note_new_mode(io::JournalModeKind before);
   void evaluate(std::int64_t step);
   double evaluation_loss(bool all_high);
-  void save_checkpoint(std::int64_t step);
+  void save_checkpoint(std::int64_t step, bool is_last);
   bool writes_files() const { return collective_.rank() == 0; }
   bool is_due(std::int64_t every, std::int64_t step) const {
     return step == settings_.steps || (every > 0 && step % every == 0);
@@ -154,7 +157,7 @@ class Trainer {
   nn::Collective& collective_;
   nn::GradientSquares gradient_squares_;
   run::RunFolder folder_;
-  std::optional<run::RunLock> lock_;
+  std::vector<run::RunLock> locks_;  // the last one is that of the folder as it is now
   models::Llama model_{nullptr};
   std::optional<Data> data_;
   std::optional<nn::RecoverableUnits> units_;
@@ -175,6 +178,7 @@ class Trainer {
   at::Device device_{at::kCPU};
   Schedule schedule_;
   run::RunInfo info_;
+  std::string lost_folder_;  // what became of the folder in mid-run, in words; empty: it is there
   std::int64_t next_step_ = 1;
   std::string told_graph_failure_;
   bool has_device_gate_ = false;    // then the numbers of a pass are read from the device when it is settled

@@ -87,7 +87,7 @@ std::map<std::string, std::string> Trainer::arithmetic() const {
 }
 
 void Trainer::resume() {
-  const CheckpointStore store(folder_.checkpoints(), settings_.keep_checkpoints);
+  const CheckpointStore store(folder_.checkpoints(), settings_.keep_checkpoints, info_.id);
   if (writes_files()) store.remove_leftovers();
   const std::int64_t step = store.find_latest();
   if (step == 0) {
@@ -127,7 +127,30 @@ void Trainer::resume() {
   outcome_.last_step = step;
 }
 
-void Trainer::save_checkpoint(std::int64_t step) {
+/// A folder that was removed or renamed under the run is made again, so that checkpoints have a place. Files that are
+/// open stay what they were: their lines go with the old folder.
+void Trainer::notice_lost_folder() {
+  if (!writes_files() || !locks_.back().is_gone()) return;
+  const bool is_news = lost_folder_.empty();
+  lost_folder_ = folder_.path() + " was removed, renamed or replaced during the run (noticed at step " +
+                 std::to_string(outcome_.last_step) +
+                 "): journal, metrics and older checkpoints are not there any more; checkpoints from then on are";
+  try {
+    locks_.emplace_back(folder_, false);
+    run::save_run_info(folder_, info_);
+  } catch (const Error& error) {
+    lost_folder_ += " not written either: " + std::string(error.what());
+  }
+  if (is_news) observer_.noted("WARNING: " + lost_folder_);
+}
+
+/// To the journal and to whoever watches.
+void Trainer::warn(const std::string& text) {
+  supervisor_->note(text);
+  observer_.noted(text);
+}
+
+void Trainer::save_checkpoint(std::int64_t step, bool is_last) {
   if (!writes_files()) return;
   // The run's files hold at least what the checkpoint has seen: a run that goes on supersedes the rest.
   supervisor_->flush(kLongestWait);
@@ -147,6 +170,7 @@ void Trainer::save_checkpoint(std::int64_t step) {
   if (supervisor_->mode() != first_mode_) extra[kModeKey] = io::to_string(supervisor_->mode());
   const CheckpointParts parts{
       .info = {.step = step,
+               .run = info_.id,
                .settings = settings_,
                .program = info_.program,
                .data = data_->fingerprint(),
@@ -155,10 +179,22 @@ void Trainer::save_checkpoint(std::int64_t step) {
       .low_path = units_->memory(),
       .controller = supervisor_->save(),
       .write_model = [this](const std::string& folder) { models::save_model(*model_, folder); }};
-  const std::string failure = CheckpointStore(folder_.checkpoints(), settings_.keep_checkpoints).save(parts);
+  const CheckpointStore store(folder_.checkpoints(), settings_.keep_checkpoints, info_.id);
+  const std::chrono::seconds longest{is_last ? settings_.checkpoint_retry
+                                             : std::min<std::int64_t>(settings_.checkpoint_retry, 1)};
+  const std::string failure =
+      locks_.back().is_gone()
+          ? folder_.path() + ": this checkpoint is not written, because the folder is no longer this run's"
+          : save_patiently(store, parts, longest, [this](const std::string& text) { warn(text); });
+  outcome_.unsaved.clear();
   if (failure.empty()) return;
-  supervisor_->note(failure);
-  observer_.noted(failure);
+  const std::string newest = store.newest_text();
+  const std::string stake =
+      newest.empty() ? "no step of this run is saved" : "the newest good checkpoint is that of " + newest;
+  outcome_.unsaved = failure + "; " + stake;
+  if (is_last) return;
+  warn(failure + "; training continues, but " + stake + ": what came after it is lost if the run ends before the " +
+       "next checkpoint is written");
 }
 
 }  // namespace gnmr::train

@@ -10,6 +10,7 @@
 #include "gnmr/core/error.h"
 #include "gnmr/io/whole_file.h"
 #include "gnmr/models/model_files.h"
+#include "gnmr/train/memory_need.h"
 #include "gnmr/train/trainer.h"
 
 namespace gnmr::train {
@@ -76,8 +77,14 @@ Trainer::Trainer(const run::TrainSettings& settings, run::TrainObserver& observe
   make_units();
   make_experiment(make_laboratory);
   open_folder();
-  if (settings_.resume) resume();
-  open_files();
+  try {
+    if (settings_.resume) resume();
+    open_files();
+  } catch (...) {
+    // A start that came to nothing leaves nothing that the next one would take for a run.
+    if (writes_files() && !settings_.resume) folder_.remove_start();
+    throw;
+  }
 }
 
 void Trainer::make_model() {
@@ -86,6 +93,9 @@ void Trainer::make_model() {
     throw Error("--sequence " + std::to_string(settings_.sequence) + ": the model has " +
                 std::to_string(config.max_positions) + " positions");
   }
+  check_memory(settings_.model,
+               memory_need(config, static_cast<double>(settings_.batch) * static_cast<double>(settings_.sequence)),
+               device_);
   data_.emplace(DataSettings{.files = settings_.data,
                              .held_out = settings_.held_out,
                              .seed = settings_.seed,
@@ -155,9 +165,16 @@ std::vector<UnitIndex> Trainer::oracle_units(std::int64_t step) const {
 }
 
 void Trainer::open_folder() {
-  if (writes_files()) lock_.emplace(folder_, settings_.resume);
+  if (writes_files()) locks_.emplace_back(folder_, settings_.resume);
+  info_.id = run::new_run_id();
   if (!settings_.resume) return;
+  settings_.resume = any_rank(writes_files() && locks_.back().found_run());
+  if (!settings_.resume) {
+    observer_.noted(folder_.path() + ": there is no run to resume; it starts with step 1");
+    return;
+  }
   const run::RunInfo earlier = run::load_run_info(folder_);
+  info_.id = earlier.id;
   std::string changed;
   for (const std::string& name : run::changed_on_resume(earlier.settings, settings_)) {
     changed += (changed.empty() ? "" : ", ") + name;
@@ -248,7 +265,8 @@ void Trainer::open_traces() {
 }
 
 void Trainer::describe() {
-  info_ = {.label = settings_.label,
+  info_ = {.id = info_.id,
+           .label = settings_.label,
            .program = "gnmr",
            .model = settings_.model,
            .parameters = models::parameter_count(model_->config()),

@@ -23,7 +23,8 @@ using gnmr::test::put_file;
 using gnmr::test::TemporaryFolder;
 
 RunInfo some_info() {
-  RunInfo info{.label = "a \"run\"",
+  RunInfo info{.id = "0123456789abcdef",
+               .label = "a \"run\"",
                .program = "gnmr 1.2",
                .model = "nano",
                .parameters = 123456789012,
@@ -83,25 +84,72 @@ TEST(RunFolder, ALockGoesWithAKilledProcess) {
 TEST(RunFolder, NeverOverwritesARun) {
   const TemporaryFolder scratch;
   const RunFolder folder(scratch.file("run"));
-  EXPECT_EQ(error_of<Error>([&] { RunLock(folder, true); }),
-            folder.path() + ": there is no run to go on with (no run.json); leave out --resume to begin one");
-  EXPECT_FALSE(std::filesystem::exists(folder.path()));
+  EXPECT_FALSE(RunLock(folder, true).found_run()) << "one command serves the first start and every later one";
   {
     const RunLock lock(folder, false);
     save_run_info(folder, some_info());
   }
   EXPECT_TRUE(folder.holds_run());
   EXPECT_EQ(error_of<Error>([&] { RunLock(folder, false); }),
-            folder.path() + ": it holds a run already; --resume goes on with it, another --out begins a new one");
-  EXPECT_NO_THROW(RunLock(folder, true));
+            folder.path() + ": it holds a run already; --resume continues it, another --out starts a new one");
+  EXPECT_TRUE(RunLock(folder, true).found_run());
+}
+
+TEST(RunFolder, FilesOfSomebodyElseAreLeftAlone) {
+  for (const char* const name : {"metrics.jsonl", "journal.jsonl", "signals.bin", "norms.csv", "faults.csv",
+                                 "checkpoints/step-00000005/model.safetensors", "checkpoints"}) {
+    const TemporaryFolder scratch;
+    const RunFolder folder(scratch.file("run"));
+    std::filesystem::create_directories(std::filesystem::path(scratch.file(std::string("run/") + name)).parent_path());
+    put_file(scratch.file(std::string("run/") + name), "mine");
+    for (const bool resume : {false, true}) {
+      const std::string message = error_of<Error>([&] { RunLock(folder, resume); });
+      EXPECT_NE(message.find("another --out"), std::string::npos) << name << ": " << message;
+    }
+    EXPECT_EQ(content_of(scratch.file(std::string("run/") + name)), "mine");
+  }
+  // What no run writes is no obstacle, nor is what was emptied or is the user's to write.
+  const TemporaryFolder scratch;
+  for (const char* const name : {"notes.txt", "control"}) put_file(scratch.file(name), "mine");
+  put_file(scratch.file("metrics.jsonl"), "");
+  std::filesystem::create_directories(scratch.file("checkpoints"));
+  EXPECT_NO_THROW(RunLock(RunFolder(scratch.file("")), false));
+}
+
+TEST(RunFolder, AStartThatCameToNothingLeavesNoRun) {
+  const TemporaryFolder scratch;
+  const RunFolder folder(scratch.file("run"));
+  const RunLock lock(folder, false);
+  put_file(scratch.file("run/notes.txt"), "mine");
+  save_run_info(folder, some_info());
+  put_file(folder.metrics(), "{}");
+  folder.remove_start();
+  EXPECT_FALSE(folder.holds_run());
+  EXPECT_EQ(folder.find_foreign_file(), "");
+  EXPECT_EQ(content_of(scratch.file("run/notes.txt")), "mine");
+}
+
+TEST(RunFolder, ARemovedFolderIsNoticed) {
+  const TemporaryFolder scratch;
+  const RunFolder folder(scratch.file("run"));
+  const RunLock lock(folder, false);
+  EXPECT_FALSE(lock.is_gone());
+  std::filesystem::rename(folder.path(), scratch.file("moved"));
+  EXPECT_TRUE(lock.is_gone());
+  std::filesystem::create_directories(folder.path());
+  EXPECT_TRUE(lock.is_gone());
+  const RunLock another(folder, false);
+  EXPECT_TRUE(lock.is_gone()) << "another folder is in its place";
+  EXPECT_FALSE(another.is_gone());
 }
 
 TEST(RunFolder, AFolderThatCannotBeIsAnError) {
   const TemporaryFolder scratch;
   put_file(scratch.file("file"), "x");
-  EXPECT_NE(
-      error_of<Error>([&] { RunLock(RunFolder(scratch.file("file/run")), false); }).find("cannot make the folder"),
-      std::string::npos);
+  EXPECT_NE(error_of<OutputError>([&] {
+              RunLock(RunFolder(scratch.file("file/run")), false);
+            }).find("cannot make the folder"),
+            std::string::npos);
   EXPECT_NE(error_of<Error>([&] { RunLock(RunFolder(""), false); }), "");
 }
 
@@ -146,7 +194,7 @@ TEST(RunInfo, AFullDiskLeavesTheOldOne) {
   other.label = std::string(5000, 'x');
   {
     const test::FileSizeLimit full(100);
-    EXPECT_NE(error_of<Error>([&] { save_run_info(folder, other); }), "");
+    EXPECT_NE(error_of<OutputError>([&] { save_run_info(folder, other); }), "");
   }
   EXPECT_EQ(load_run_info(folder), some_info());
   EXPECT_EQ(scratch.entries(), 1U);

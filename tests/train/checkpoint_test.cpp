@@ -22,9 +22,15 @@ using gnmr::test::error_of;
 using gnmr::test::put_file;
 using gnmr::test::TemporaryFolder;
 
+constexpr const char* kRun = "0123456789abcdef";
+
 CheckpointParts parts_of(std::int64_t step, std::int64_t size = 10) {
   CheckpointParts parts;
-  parts.info = {.step = step, .program = "gnmr 1", .data = "9 bytes 0123", .extra = {{"tokens", "12"}, {"a\"b", ""}}};
+  parts.info = {.step = step,
+                .run = kRun,
+                .program = "gnmr 1",
+                .data = "9 bytes 0123",
+                .extra = {{"tokens", "12"}, {"a\"b", ""}}};
   parts.info.settings.seed = 7;
   parts.optimizer = {{"w.exp_avg", at::full({size}, static_cast<double>(step))}, {"w.step", at::full({}, 3.0)}};
   parts.low_path = {{"w.forward.history", at::arange(4)}};
@@ -54,7 +60,7 @@ class Checkpoints : public ::testing::Test {
 
   TemporaryFolder folder_;
   std::string path_ = folder_.file("run/checkpoints");
-  CheckpointStore store_{path_, 2};
+  CheckpointStore store_{path_, 2, kRun};
 };
 
 TEST_F(Checkpoints, ReadBackAsSaved) {
@@ -66,6 +72,7 @@ TEST_F(Checkpoints, ReadBackAsSaved) {
   const LoadedCheckpoint loaded = store_.load(50);
   EXPECT_EQ(loaded.folder, path_ + "/step-00000050");
   EXPECT_EQ(loaded.info.step, 50);
+  EXPECT_EQ(loaded.info.run, kRun);
   EXPECT_EQ(loaded.info.settings, parts_of(50).info.settings);
   EXPECT_EQ(loaded.info.program, "gnmr 1");
   EXPECT_EQ(loaded.info.data, "9 bytes 0123");
@@ -95,10 +102,10 @@ TEST_F(Checkpoints, PartsThatAreNotThereHaveNoFile) {
 TEST_F(Checkpoints, OldOnesGo) {
   for (const std::int64_t step : {10, 20, 30, 40}) ASSERT_EQ(store_.save(parts_of(step)), "");
   EXPECT_EQ(names(), (std::vector<std::string>{"step-00000030", "step-00000040"}));
-  const CheckpointStore all(path_, 0);
+  const CheckpointStore all(path_, 0, kRun);
   for (const std::int64_t step : {50, 60}) ASSERT_EQ(all.save(parts_of(step)), "");
   EXPECT_EQ(all.steps(), (std::vector<std::int64_t>{30, 40, 50, 60}));
-  const CheckpointStore one(path_, 1);
+  const CheckpointStore one(path_, 1, kRun);
   ASSERT_EQ(one.save(parts_of(123456789)), "");
   EXPECT_EQ(one.steps(), std::vector<std::int64_t>{123456789});
   EXPECT_THROW(CheckpointStore(path_, -1), Error);
@@ -114,6 +121,41 @@ TEST_F(Checkpoints, ARunThatWentBackSupersedesLaterOnes) {
   ASSERT_EQ(store_.save(again), "");
   EXPECT_EQ(store_.load(15).info.program, "gnmr 2");
   EXPECT_EQ(names(), (std::vector<std::string>{"step-00000010", "step-00000015"}));
+}
+
+TEST_F(Checkpoints, OnlyThoseOfThisRunAreRemoved) {
+  const CheckpointStore other(path_, 1, "another");
+  CheckpointParts theirs = parts_of(15);
+  theirs.info.run = "another";
+  ASSERT_EQ(other.save(theirs), "");
+  for (const std::int64_t step : {10, 12, 14}) ASSERT_EQ(store_.save(parts_of(step)), "");
+  EXPECT_EQ(store_.steps(), (std::vector<std::int64_t>{12, 14, 15})) << "neither older nor superseded";
+  EXPECT_EQ(store_.newest_text(), "step 14 (" + path_ + "/step-00000014)");
+  // One that cannot be read may be anybody's.
+  put_file(store_.folder_of(12) + "/trainer.json", "{");
+  ASSERT_EQ(store_.save(parts_of(15)), "");
+  EXPECT_EQ(names(),
+            (std::vector<std::string>{"step-00000012", "step-00000014", "step-00000015", "step-00000015.kept-1"}));
+  EXPECT_EQ(store_.load(15).info.run, kRun);
+  EXPECT_EQ(CheckpointStore(path_, 0, "nobody").newest_text(), "");
+}
+
+TEST_F(Checkpoints, AWriterThatFailsIsTriedAgain) {
+  int left = 1;
+  CheckpointParts parts = parts_of(10);
+  const auto write_model = parts.write_model;
+  parts.write_model = [&](const std::string& folder) {
+    if (left-- > 0) throw OutputError("the disk is full");
+    write_model(folder);
+  };
+  std::vector<std::string> warnings;
+  const auto warn = [&](const std::string& text) { warnings.push_back(text); };
+  EXPECT_EQ(save_patiently(store_, parts, std::chrono::seconds(5), warn), "");
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_NE(warnings[0].find("the disk is full; next try in 1 s"), std::string::npos) << warnings[0];
+  left = 1;
+  EXPECT_NE(save_patiently(store_, parts, std::chrono::seconds(0), warn), "");
+  EXPECT_EQ(warnings.size(), 1U) << "no time for another try";
 }
 
 TEST_F(Checkpoints, LeftoversGoAndOtherFilesStay) {
@@ -173,9 +215,7 @@ TEST_F(Checkpoints, AFullDiskIsToldAndTheOldOneStays) {
   {
     const test::FileSizeLimit full(3000);
     const std::string warning = store_.save(parts_of(20, 10000));
-    EXPECT_TRUE(
-        warning.starts_with(path_ + "/step-00000020: this checkpoint could not be written, earlier ones stay: "))
-        << warning;
+    EXPECT_TRUE(warning.starts_with(path_ + "/step-00000020: this checkpoint could not be written: ")) << warning;
   }
   EXPECT_EQ(names(), std::vector<std::string>{"step-00000010"});
   EXPECT_NO_THROW(store_.load(10));

@@ -7,6 +7,7 @@
 
 #include "apps/program_run.h"
 #include "apps/train/train_program.h"
+#include "io/file_size_limit.h"
 
 namespace gnmr::testing {
 namespace {
@@ -14,6 +15,12 @@ namespace {
 using Flags = std::vector<std::string>;
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+/// The flags with another value of one of them.
+Flags changed(Flags flags, const std::string& flag, const std::string& value) {
+  *std::next(std::find(flags.begin(), flags.end(), flag)) = value;
+  return flags;
+}
 
 TEST(TrainCommand, WrongFlagsAreNamed) {
   const auto usage = [](const std::string& flags, const std::string& word) {
@@ -47,10 +54,6 @@ TEST(TrainCommand, UnusableInputAndAMissingEngineAreNamed) {
   EXPECT_EQ(model.status, 3) << model.err;
   EXPECT_TRUE(contains(model.err, "nano")) << model.err;
   EXPECT_FALSE(std::filesystem::exists(folder.file("run")));
-  const ProgramRun resume =
-      run_gnmr("train --resume --data " + folder.file("text.txt") + " --out " + folder.file("run"));
-  EXPECT_EQ(resume.status, 3) << resume.err;
-  EXPECT_TRUE(contains(resume.err, "leave out --resume")) << resume.err;
   const ProgramRun engine = run_gnmr("train", "GNMR_ENGINE=/nonexistent/engine.so");
   EXPECT_EQ(engine.status, 3) << engine.err;
   EXPECT_TRUE(contains(engine.err, "/nonexistent/engine.so")) << engine.err;
@@ -102,7 +105,7 @@ TEST(TrainCommand, SignalsSwitchAndStopARun) {
     EXPECT_TRUE(contains(folder.log("second"), "another process")) << folder.log("second");
     program.send(SIGTERM);
     const Ended ended = program.wait();
-    EXPECT_EQ(ended.status, 0) << folder.log();
+    EXPECT_EQ(ended.status, 5) << folder.log();
   }
   EXPECT_TRUE(contains(folder.log(), "--resume goes on")) << folder.log();
   const run::Metrics seen = metrics_of(run);
@@ -123,8 +126,71 @@ TEST(TrainCommand, SignalsSwitchAndStopARun) {
   TrainProgram again(with(flags, {"--resume"}), folder.file("again"));
   EXPECT_TRUE(again.wait_until([&] { return lines_in(metrics) > told + 3; })) << folder.log("again");
   again.send(SIGINT);
-  EXPECT_EQ(again.wait().status, 0);
+  EXPECT_EQ(again.wait().status, 5);
   EXPECT_TRUE(contains(folder.log("again"), "goes on with step " + std::to_string(last + 1))) << folder.log("again");
+}
+
+TEST(TrainCommand, OneCommandStartsAndContinuesARun) {
+  const TrainFolder folder;
+  const std::string run = folder.file("run");
+  const Flags flags = with(folder.flags("run", 100000), {"--checkpoint-every", "0", "--resume"});
+  {
+    TrainProgram program(flags, folder.file("log"));
+    ASSERT_TRUE(program.wait_until([&] { return lines_in(run + "/metrics.jsonl") >= 3; })) << folder.log();
+    EXPECT_TRUE(contains(folder.log(), "there is no run to resume")) << folder.log();
+    program.send(SIGHUP);  // the terminal is gone
+    EXPECT_EQ(program.wait().status, 5) << folder.log();
+  }
+  const std::int64_t last = metrics_of(run).train.back().step;
+  TrainProgram again(flags, folder.file("again"));
+  ASSERT_TRUE(again.wait_until([&] { return metrics_of(run).train.back().step > last; })) << folder.log("again");
+  again.send(SIGTERM);
+  EXPECT_EQ(again.wait().status, 5);
+  EXPECT_TRUE(contains(folder.log("again"), "goes on with step " + std::to_string(last + 1))) << folder.log("again");
+}
+
+TEST(TrainCommand, ALastCheckpointThatCannotBeWrittenIsAnError) {
+  const TrainFolder folder;
+  const std::string run = folder.file("run");
+  TrainProgram program(with(folder.flags("run", 2000), {"--checkpoint-every", "100", "--checkpoint-retry", "0"}),
+                       folder.file("log"));
+  ASSERT_TRUE(program.wait_until([&] { return std::filesystem::exists(run + "/checkpoints/step-00000100"); }));
+  // Nothing can be made in what is no folder; what was good stays, elsewhere.
+  std::filesystem::rename(run + "/checkpoints", run + "/aside");
+  test::put_file(run + "/checkpoints", "no folder");
+  EXPECT_EQ(program.wait().status, 4) << folder.log();
+  EXPECT_FALSE(contains(folder.log(), "done in")) << folder.log();
+  EXPECT_TRUE(contains(folder.log(), "NOT SAVED")) << folder.log();
+  EXPECT_TRUE(contains(folder.log(), "step-00002000")) << folder.log();
+  EXPECT_TRUE(contains(folder.log(), "no step of this run is saved")) << folder.log();
+  // With room again the same command goes on from the newest good one.
+  std::filesystem::remove(run + "/checkpoints");
+  std::filesystem::rename(run + "/aside", run + "/checkpoints");
+  EXPECT_EQ(folder.run(with(folder.flags("run", 2000), {"--checkpoint-every", "100", "--resume"}), "again").status, 0);
+  EXPECT_TRUE(contains(folder.log("again"), "goes on with step")) << folder.log("again");
+}
+
+TEST(TrainCommand, AFolderThatCannotBeWrittenIsAnOutputErrorAndARetryWorks) {
+  const TrainFolder folder;
+  EXPECT_EQ(folder.run(changed(folder.flags("run", 3), "--out", "/proc/gnmr-run")).status, 4) << folder.log();
+  EXPECT_TRUE(contains(folder.log(), "/proc/gnmr-run")) << folder.log();
+  {
+    const test::FileSizeLimit full(0);  // for the program too, and for its messages
+    EXPECT_EQ(folder.run(folder.flags("run", 3)).status, 4);
+  }
+  EXPECT_EQ(folder.run(folder.flags("run", 3)).status, 0) << folder.log();
+}
+
+TEST(TrainCommand, AModelThatCannotFitIsRefusedAtOnce) {
+  const TrainFolder folder;
+  test::put_file(folder.file("huge.json"), R"({"model_type":"llama","architectures":["LlamaForCausalLM"],
+    "vocab_size":32000,"hidden_size":65536,"intermediate_size":262144,"num_hidden_layers":4000,
+    "num_attention_heads":512,"num_key_value_heads":512,"head_dim":128,"max_position_embeddings":64,
+    "rms_norm_eps":1e-5,"rope_theta":10000,"tie_word_embeddings":false,"hidden_act":"silu"})");
+  EXPECT_EQ(folder.run(changed(folder.flags("run", 3), "--model", folder.file("huge.json"))).status, 3);
+  EXPECT_TRUE(contains(folder.log(), "does not fit in memory: it needs at least ")) << folder.log();
+  EXPECT_TRUE(contains(folder.log(), "GiB (16 bytes for each of")) << folder.log();
+  EXPECT_FALSE(std::filesystem::exists(folder.file("run"))) << "nothing was made";
 }
 
 TEST(TrainCommand, WhatARunRecordsCanBeTunedAndExplained) {
