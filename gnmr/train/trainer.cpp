@@ -171,6 +171,8 @@ run::TrainOutcome Trainer::run() {
     metrics_->close();
     outcome_.dropped_lines += metrics_->dropped();
   }
+  // A launcher ends all ranks once one has ended with a status, and rank 0 may still be writing: they end together.
+  any_rank(false);
   return outcome_;
 }
 
