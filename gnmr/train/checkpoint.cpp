@@ -217,9 +217,9 @@ std::string save_patiently(const CheckpointStore& store, const CheckpointParts& 
   const Clock::time_point end = Clock::now() + longest;
   for (std::chrono::seconds pause{1};; pause = std::min(2 * pause, kLongestPause)) {
     std::string failure = store.save(parts);
-    if (failure.empty() || Clock::now() + pause > end) return failure;
+    if (failure.empty() || Clock::now() >= end) return failure;
     warn(failure + "; next try in " + std::to_string(pause.count()) + " s");
-    std::this_thread::sleep_for(pause);
+    std::this_thread::sleep_until(std::min(Clock::now() + pause, end));
   }
 }
 

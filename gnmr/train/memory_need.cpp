@@ -86,8 +86,8 @@ std::int64_t free_device_bytes(const at::Device& device) {
 
 std::string MemoryNeed::text() const {
   std::array<char, 128> parts;
-  std::snprintf(parts.data(), parts.size(), " (%.0f bytes for each of %.4g million parameters, and the logits)",
-                kStateBytes, parameters / 1e6);
+  std::snprintf(parts.data(), parts.size(), " (%.0f bytes for each of %.4g %s parameters, and the logits)", kStateBytes,
+                parameters / (parameters < 1e9 ? 1e6 : 1e9), parameters < 1e9 ? "million" : "billion");
   return gibibytes(bytes()) + parts.data();
 }
 

@@ -191,7 +191,7 @@ void Trainer::save_checkpoint(std::int64_t step, bool is_last) {
   const std::string newest = store.newest_text();
   const std::string stake =
       newest.empty() ? "no step of this run is saved" : "the newest good checkpoint is that of " + newest;
-  outcome_.unsaved = failure + "; " + stake;
+  outcome_.unsaved = failure + "; " + stake + "; make room, then continue with --resume";
   if (is_last) return;
   warn(failure + "; training continues, but " + stake + ": what came after it is lost if the run ends before the " +
        "next checkpoint is written");
