@@ -82,12 +82,34 @@ if [ "$(id -u)" -ne 0 ]; then
   fi
   as_root=(sudo)
 fi
-export DEBIAN_FRONTEND=noninteractive
-"${as_root[@]}" apt-get update -qq
+# Another apt (an automatic upgrade, say) may be at work: this waits for it. DPkg::Lock::Timeout covers dpkg's locks;
+# those of the package lists and of the archive are only recognised by the message, so the call is repeated.
+apt_wait_s=${GNMR_APT_WAIT_SECONDS:-600}
+apt_get() { # ARGUMENTS of apt-get
+  local messages end=$((SECONDS + apt_wait_s)) waiting=""
+  until messages=$("${as_root[@]}" env LC_ALL=C DEBIAN_FRONTEND=noninteractive \
+    apt-get -qq -o "DPkg::Lock::Timeout=$apt_wait_s" "$@" 2>&1 >/dev/null); do
+    if [[ $messages != *"Could not get lock"* ]]; then
+      printf 'apt-get %s failed:\n%s\n' "$*" "$messages" >&2
+      return 1
+    fi
+    if [ "$SECONDS" -ge "$end" ]; then
+      printf '%s\nIt was still locked after %s seconds: wait for the other program, then run make again.\n' \
+        "$messages" "$apt_wait_s" >&2
+      return 1
+    fi
+    [ -n "$waiting" ] || echo "Waiting for another program that uses apt (up to $apt_wait_s seconds)"
+    waiting=yes
+    sleep 1
+  done
+  [ -z "$messages" ] || printf '%s\n' "$messages" >&2
+}
+
+apt_get update
 if [ ${#missing[@]} -gt 0 ]; then
-  "${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+  apt_get install -y --no-install-recommends "${missing[@]}"
 fi
 if [ ${#optional[@]} -gt 0 ]; then
-  "${as_root[@]}" apt-get install -y -qq --no-install-recommends "${optional[@]}" >/dev/null ||
+  apt_get install -y --no-install-recommends "${optional[@]}" ||
     echo "Not installed: ${optional[*]}; what needs them is skipped"
 fi
