@@ -99,7 +99,13 @@ GNMR_API void gnmr_destroy(gnmr_controller* controller);
 /* ---- a step ---- */
 
 /* Observes and decides: one L2 norm a unit, before clipping, `count` of them. `sampled` is NULL, or has one byte a
- * unit: 0 where the unit had no gradient in this step (its norm is then not read). */
+ * unit: 0 where the unit had no gradient in this step (its norm is then not read).
+ *
+ * `step` is a label: it comes back in the alarm and the decision, and nothing is computed from it. Histories, locks and
+ * cooldowns count decisions. So every call is one more step for the controller: a step that is repeated (a batch once
+ * more, a retry after a crash) counts again, steps may be left out, and a smaller one than the last is no error and
+ * takes nothing back. A caller that goes back to an earlier step loads the state that was saved there (gnmr_load), and
+ * one that runs a step again before the update withdraws the first observation (gnmr_withdraw). */
 GNMR_API gnmr_status gnmr_step_double(gnmr_controller* controller, int64_t step, const double* norms,
                                       const uint8_t* sampled, size_t count);
 GNMR_API gnmr_status gnmr_step_float(gnmr_controller* controller, int64_t step, const float* norms,

@@ -255,6 +255,55 @@ static void test_save_and_load(const char* folder) {
   gnmr_destroy(resumed);
 }
 
+/* The step is a label: what a controller decides goes by the order of the calls. */
+static void test_steps_are_labels(void) {
+  enum { kCalls = 14 };
+  /* Ascending, all the same, descending and with gaps. */
+  gnmr_controller* controllers[4];
+  for (int i = 0; i < 4; ++i) controllers[i] = make_controller();
+  for (int call = 0; call < kCalls; ++call) {
+    const int64_t steps[4] = {call, 7, -call, 1000 * call};
+    const double norms[kUnits] = {1, call == 5 ? 9 : 1, call == 6 ? 9 : 1, 1};
+    for (int i = 0; i < 4; ++i) {
+      gnmr_decision decision = GNMR_DECISION_INIT;
+      gnmr_decision first = GNMR_DECISION_INIT;
+      CHECK_OK(gnmr_step_double(controllers[i], steps[i], norms, NULL, kUnits));
+      CHECK_OK(gnmr_get_decision(controllers[i], &decision));
+      CHECK_OK(gnmr_get_decision(controllers[0], &first));
+      CHECK(decision.step == steps[i]);
+      CHECK(decision.recovered == first.recovered && decision.admitted == first.admitted);
+      CHECK(decision.denied == first.denied && decision.released == first.released);
+      CHECK(decision.recovered == (call >= 5 && call < 9 ? 1u : 0u));
+      CHECK(gnmr_decision_count(controllers[i]) == (uint64_t)call + 1);
+    }
+  }
+  for (int i = 0; i < 4; ++i) gnmr_destroy(controllers[i]);
+}
+
+/* A step that is run again before the update: the first observation is withdrawn and leaves nothing behind. */
+static void test_a_withdrawn_step_does_not_count(void) {
+  gnmr_controller* once = make_controller();
+  gnmr_controller* twice = make_controller();
+  const double calm[kUnits] = {1, 1, 1, 1};
+  const double spike[kUnits] = {1, 9, 8, 1};
+  gnmr_signals a = GNMR_SIGNALS_INIT;
+  gnmr_signals b = GNMR_SIGNALS_INIT;
+  warm_up(once);
+  warm_up(twice);
+  CHECK_OK(gnmr_observe_double(twice, 5, spike, NULL, kUnits));
+  CHECK_OK(gnmr_withdraw(twice));
+  CHECK_OK(gnmr_step_double(once, 5, calm, NULL, kUnits));
+  CHECK_OK(gnmr_step_double(twice, 5, calm, NULL, kUnits));
+  CHECK(gnmr_decision_count(once) == 6 && gnmr_decision_count(twice) == 6);
+  CHECK_OK(gnmr_step_double(once, 6, spike, NULL, kUnits));
+  CHECK_OK(gnmr_step_double(twice, 6, spike, NULL, kUnits));
+  CHECK_OK(gnmr_get_signals(once, 1, &a));
+  CHECK_OK(gnmr_get_signals(twice, 1, &b));
+  CHECK(a.ratio == b.ratio && a.delta == b.delta);
+  gnmr_destroy(once);
+  gnmr_destroy(twice);
+}
+
 static void test_null_controller(void) {
   const double norms[1] = {1};
   size_t count = 0;
@@ -280,6 +329,8 @@ int main(int argc, char** argv) {
   test_step();
   test_two_halves_and_errors();
   test_save_and_load(argv[1]);
+  test_steps_are_labels();
+  test_a_withdrawn_step_does_not_count();
   test_null_controller();
   if (failures == 0) puts("every check holds");
   return failures == 0 ? 0 : 1;
