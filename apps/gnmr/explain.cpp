@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "gnmr/commands.h"
+#include "gnmr/core/message_text.h"
 #include "gnmr/exit_codes.h"
+#include "gnmr/flag_values.h"
 #include "gnmr/messages.h"
 #include "gnmr/report/run_files.h"
 #include "gnmr/report/story.h"
@@ -43,7 +45,7 @@ report::RunFiles read_run(const std::string& path) {
 std::string told_text(const report::Story& story, const report::StorySettings& settings) {
   std::string text = story.episodes.size() < story.episode_count
                          ? fmt::format("the {} weightiest of {} episodes", story.episodes.size(), story.episode_count)
-                         : fmt::format("{} episode{}", story.episode_count, story.episode_count == 1 ? "" : "s");
+                         : counted(story.episode_count, "episode");
   if (settings.from_step) text += fmt::format(" from step {}", *settings.from_step);
   if (settings.to_step) text += fmt::format(" to step {}", *settings.to_step);
   if (!settings.unit_glob.empty()) text += fmt::format(" with units {}", settings.unit_glob);
@@ -53,7 +55,7 @@ std::string told_text(const report::Story& story, const report::StorySettings& s
 
 /// `12 recoveries`, `the 40 costliest of 120 recoveries`.
 std::string listed_text(const report::Story& story) {
-  const std::string all = fmt::format("{} recover{}", story.recovery_count, story.recovery_count == 1 ? "y" : "ies");
+  const std::string all = counted(story.recovery_count, "recovery", "recoveries");
   return story.recoveries.size() < story.recovery_count
              ? fmt::format("the {} costliest of {}; --limit 0 tells all", story.recoveries.size(), all)
              : all;
@@ -118,15 +120,19 @@ void add_explain_command(CLI::App& program, Command& chosen) {
                    "or still go on")
       ->required()
       ->type_name("RUN|FILE");
-  command
-      ->add_option("--limit", settings.limit,
-                   "Episodes to tell at most [40], and recoveries; the weightiest are told; 0: all of them")
-      ->type_name("N")
-      ->check(CLI::NonNegativeNumber);
+  add_whole(*command, "--limit",
+            [&settings](std::int64_t limit) { settings.limit = static_cast<decltype(settings.limit)>(limit); },
+            "Episodes to tell at most [40], and recoveries; the weightiest are told; 0: all of them", {.low = 0});
   command->add_option("--unit", settings.unit_glob, "Only episodes with a unit whose name fits: `*.down`, `layers.3.*`")
       ->type_name("GLOB");
-  command->add_option("--from", settings.from_step, "Only episodes that end in this step or later")->type_name("STEP");
-  command->add_option("--to", settings.to_step, "Only episodes that begin in this step or earlier")->type_name("STEP");
+  add_whole(
+      *command, "--from", [&settings](std::int64_t step) { settings.from_step = step; },
+      "Only episodes that end in this step or later")
+      ->type_name("STEP");
+  add_whole(
+      *command, "--to", [&settings](std::int64_t step) { settings.to_step = step; },
+      "Only episodes that begin in this step or earlier")
+      ->type_name("STEP");
   command->add_flag("--json", arguments->json, "Print one JSON object for programs");
   command->footer(std::string(kFooter) + kExitCodesHelp);
   command->callback([&chosen, arguments] { chosen = [arguments] { return explain(*arguments); }; });

@@ -4,9 +4,11 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <type_traits>
 
 #include "gnmr/commands.h"
 #include "gnmr/exit_codes.h"
+#include "gnmr/flag_values.h"
 #include "gnmr/lab/fault_suite.h"
 #include "gnmr/lab/regimes.h"
 #include "gnmr/lab_faults.h"
@@ -17,24 +19,20 @@ namespace gnmr::app {
 namespace {
 
 void add_common_flags(CLI::App& command, LabArguments& arguments) {
-  command.add_option("--steps", arguments.steps, "Optimizer steps of each run")
-      ->type_name("N")
-      ->check(CLI::PositiveNumber);
-  command
-      .add_option("--train", arguments.train, "Any setting of `gnmr train` or option of the controller, for all arms")
-      ->type_name("NAME=VALUE...")
-      ->expected(1, CLI::detail::expected_max_vector_size);
-  command.add_option("--jobs", arguments.jobs, "Runs at a time [as many as cores]")
-      ->type_name("N")
-      ->check(CLI::PositiveNumber);
-  command.add_option("--threads", arguments.threads, "Threads of each run [cores / jobs]")
-      ->type_name("N")
-      ->check(CLI::PositiveNumber);
-  command
-      .add_option("--stall-limit", arguments.stall_limit,
-                  "Seconds without a step after which a run is given up; 0: never [1800]")
-      ->type_name("S")
-      ->check(CLI::NonNegativeNumber);
+  const auto add = [&command](const char* flag, auto& target, const char* help, WholeRange range) {
+    using Target = std::remove_reference_t<decltype(target)>;
+    return add_whole(
+        command, flag, [&target](std::int64_t n) { target = static_cast<Target>(n); }, help, range);
+  };
+  add("--steps", arguments.steps, "Optimizer steps of each run", {.low = 1});
+  add_texts(command, "--train", arguments.train,
+            "Any setting of `gnmr train` or option of the controller, for all arms")
+      ->type_name("NAME=VALUE");
+  add("--jobs", arguments.jobs, "Runs at a time [as many as cores]", {.low = 1, .high = 4096});
+  add("--threads", arguments.threads, "Threads of each run [cores / jobs]", {.low = 1, .high = 4096});
+  add("--stall-limit", arguments.stall_limit, "Seconds without a step after which a run is given up; 0: never [1800]",
+      {.low = 0, .high = std::int64_t{1} << 31})
+      ->type_name("S");
   command.add_flag("--resume", arguments.resume,
                    "Go on with the suite in --out: finished runs are kept, begun ones go on");
   command.add_flag("-q,--quiet", arguments.quiet, "Print only the results");
@@ -58,16 +56,11 @@ void add_stress(CLI::App& lab_command, Command& chosen) {
   CLI::App* const command = lab_command.add_subcommand(
       "stress", "Train in circumstances that strain low precision, with and without recovery");
   const auto arguments = std::make_shared<StressArguments>();
-  command->add_option("--regime", arguments->regimes, "Which circumstances (below), or all")
-      ->type_name("NAME...")
-      ->expected(1, CLI::detail::expected_max_vector_size)
+  add_texts(*command, "--regime", arguments->regimes, "Which circumstances (below), or all")
+      ->type_name("NAME")
       ->required();
-  command->add_option("--arms", arguments->arms, "Which arms [all]")
-      ->type_name("NAME...")
-      ->expected(1, CLI::detail::expected_max_vector_size);
-  command->add_option("--seeds", arguments->seeds, "Seeds of weights and data order [0 1 2]")
-      ->type_name("N...")
-      ->expected(1, CLI::detail::expected_max_vector_size);
+  add_texts(*command, "--arms", arguments->arms, "Which arms [all]")->type_name("NAME");
+  add_wholes(*command, "--seeds", arguments->seeds, "Seeds of weights and data order [0 1 2]");
   command->add_option("--model", arguments->model, "As in `gnmr train` [nano]")->type_name("NAME|FILE");
   command->add_option("--max-o", arguments->max_o, "Units in recovery at one time [the regime's]")->type_name("X");
   command->add_option("--out", arguments->common.out, "Folder; each regime has one of its own in it [runs/stress]")
@@ -103,21 +96,16 @@ std::string faults_footer() {
 }
 
 void add_faults(CLI::App& lab_command, Command& chosen) {
-  constexpr int kMany = CLI::detail::expected_max_vector_size;
   CLI::App* const command = lab_command.add_subcommand(
       "faults", "Inject faults whose place and time are known: who finds them, and what that wins");
   const auto arguments = std::make_shared<FaultsArguments>();
-  CLI::Option* const fault =
-      command
-          ->add_option("--fault", arguments->faults, "What to inject (below): kinds, required (four of them), or all")
-          ->type_name("KIND...")
-          ->expected(1, kMany);
-  command->add_option("--arms", arguments->arms, "Which arms (below): names, required, or all [required]")
-      ->type_name("NAME...")
-      ->expected(1, kMany);
-  command->add_option("--seeds", arguments->seeds, "Seeds of weights, data order and faults [0 1 2]")
-      ->type_name("N...")
-      ->expected(1, kMany);
+  CLI::Option* const fault = add_texts(*command, "--fault", arguments->faults,
+                                       "What to inject (below): kinds, required (four of them), or all; this or --from "
+                                       "is needed")
+                                 ->type_name("KIND");
+  add_texts(*command, "--arms", arguments->arms, "Which arms (below): names, required, or all [required]")
+      ->type_name("NAME");
+  add_wholes(*command, "--seeds", arguments->seeds, "Seeds of weights, data order and faults [0 1 2]");
   command
       ->add_option("--options", arguments->options,
                    "The controller's options for all arms, as `gnmr options` writes them [the defaults, max_o 3]")
@@ -129,11 +117,9 @@ void add_faults(CLI::App& lab_command, Command& chosen) {
       ->add_option("--collect", arguments->collect,
                    "Write all finished cells of --out, or of --from, to one JSON Lines file")
       ->type_name("FILE");
-  command
-      ->add_option("--from", arguments->from,
-                   "Train nothing: tables of such files, or of folders of this command; with --out also DIR/summary.md")
-      ->type_name("FILE|DIR...")
-      ->expected(1, kMany)
+  add_texts(*command, "--from", arguments->from,
+            "Train nothing: tables of such files, or of folders of this command; with --out also DIR/summary.md")
+      ->type_name("FILE|DIR")
       ->excludes(fault);
   command->footer(faults_footer());
   command->callback([&chosen, arguments] { chosen = [arguments] { return run_faults(*arguments); }; });
@@ -143,7 +129,9 @@ void add_demo(CLI::App& lab_command, Command& chosen) {
   CLI::App* const command = lab_command.add_subcommand(
       "demo", "Train a small model in FP8 with injected faults: what they cost, and what recovery wins back");
   const auto arguments = std::make_shared<DemoArguments>();
-  command->add_option("--seed", arguments->seed, "Seed of weights and data order [0]")->type_name("N");
+  add_whole(
+      *command, "--seed", [arguments](std::int64_t seed) { arguments->seed = seed; },
+      "Seed of weights and data order [0]");
   command->add_option("--out", arguments->common.out, "The suite's folder [runs/demo, or the next that is free]")
       ->type_name("DIR");
   add_common_flags(*command, arguments->common);

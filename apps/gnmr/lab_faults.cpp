@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "gnmr/core/message_text.h"
 #include "gnmr/exit_codes.h"
 #include "gnmr/io/whole_file.h"
 #include "gnmr/lab/fault_cells.h"
@@ -54,7 +55,7 @@ void write_results(const std::vector<lab::FaultCell>& cells, const std::string& 
     }
     if (!collect.empty()) {
       io::replace_file(collect, lab::cell_lines(cells));
-      put(stdout, fmt::format("results: {}, {} cells\n", printable(collect), cells.size()));
+      put(stdout, fmt::format("results: {}, {}\n", printable(collect), counted(cells.size(), "cell")));
     }
   });
 }
@@ -101,7 +102,7 @@ lab::SuiteRequest request_for(const FaultsArguments& arguments, const lab::Fault
 int run_faults(const FaultsArguments& arguments) {
   if (!arguments.from.empty()) return print_results(arguments);
   if (arguments.faults.empty())
-    throw CommandError(kUsageError, "--fault KIND... says what to inject, or --from what to read");
+    throw CommandError(kUsageError, "either --fault (what to inject) or --from (what to read) is needed");
   std::vector<lab::SuiteRequest> requests;
   with_exit_code(kUsageError, [&] {
     check_train_texts(arguments.common.train, own_settings());

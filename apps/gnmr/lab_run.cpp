@@ -9,6 +9,7 @@
 #include <optional>
 #include <thread>
 
+#include "gnmr/core/message_text.h"
 #include "gnmr/exit_codes.h"
 #include "gnmr/io/whole_file.h"
 #include "gnmr/lab/setting_texts.h"
@@ -22,6 +23,8 @@ namespace gnmr::app {
 namespace {
 
 constexpr std::array<std::string_view, 6> kOwnSettings{"out", "seed", "resume", "label", "controller", "random_units"};
+
+std::string steps_text(std::int64_t steps) { return counted(static_cast<std::uint64_t>(steps), "step"); }
 
 std::size_t cores() { return std::max(1U, std::thread::hardware_concurrency()); }
 
@@ -59,12 +62,12 @@ std::vector<std::string> notes_for(const lab::SuiteRequest& request, const LabAr
     std::string kinds;
     for (const std::string& kind : settings.faults) kinds += (kinds.empty() ? "" : ", ") + kind;
     notes.push_back(
-        fmt::format("Faults are INJECTED into low paths ({}): from step {} on about every {} steps, each for "
-                    "{} steps in one layer. faults.csv in each run says where.",
-                    kinds, settings.fault_from, settings.fault_every, settings.fault_steps));
+        fmt::format("Faults are INJECTED into low paths ({}): from step {} on about every {}, each for {} in one "
+                    "layer. faults.csv in each run has the places.",
+                    kinds, settings.fault_from, steps_text(settings.fault_every), steps_text(settings.fault_steps)));
   }
-  notes.push_back(fmt::format("{} runs at a time on {} cores: step times are those of a busy machine.",
-                              jobs_of(arguments), cores()));
+  notes.push_back(fmt::format("{} at a time on {}: step times are those of a busy machine.",
+                              counted(jobs_of(arguments), "run"), counted(cores(), "core")));
   return notes;
 }
 
@@ -75,7 +78,8 @@ SuiteRun run_suite(const lab::SuiteRequest& request, const LabArguments& argumen
   if (!arguments.quiet) {
     put(stderr, fmt::format("{}\n", printable(run.suite.title())));
     for (const std::string& note : run.suite.notes()) put(stderr, printable(note) + "\n");
-    put(stderr, fmt::format("{} runs, folder {}\n\n", run.suite.cells().size(), printable(run.suite.folder())));
+    put(stderr,
+        fmt::format("{}, folder {}\n\n", counted(run.suite.cells().size(), "run"), printable(run.suite.folder())));
   }
   const lab::RunnerSettings settings{.program = {"/proc/self/exe", "train"},
                                      .jobs = jobs_of(arguments),

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "gnmr/core/message_text.h"
 #include "gnmr/exit_codes.h"
 #include "gnmr/lab/regimes.h"
 #include "gnmr/lab/worst_event.h"
@@ -46,8 +47,11 @@ void print_demo_facts(const SuiteRun& run) {
         "worst event: " + (worst ? printable(lab::worst_event_text(*worst)) : "no unit was sent to recovery") + "\n";
   }
   if (const lab::CellResult* const healthy = result_of(run, "healthy")) {
-    text += fmt::format("healthy run: {} recoveries in {} steps of {} units, {:.1f}% of unit-steps in recovery\n",
-                        healthy->admissions, healthy->steps, healthy->units, 100 * healthy->share_mean);
+    const auto steps = static_cast<std::uint64_t>(healthy->steps);
+    const auto units = static_cast<std::uint64_t>(healthy->units);
+    text += fmt::format("healthy run: {} in {} of {}, {:.1f}% of unit-steps in recovery\n",
+                        counted(healthy->admissions, "recovery", "recoveries"), counted(steps, "step"),
+                        counted(units, "unit"), 100 * healthy->share_mean);
   }
   put(stdout, text);
 }

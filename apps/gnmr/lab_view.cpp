@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cmath>
 
+#include "gnmr/core/message_text.h"
 #include "gnmr/lab_curves.h"
 #include "gnmr/lab_table.h"
 #include "gnmr/live_view.h"
@@ -103,7 +104,8 @@ void LabView::ended(std::size_t cell, const lab::CellStatus& status) {
   if (result.diverged()) {
     print(name + ": DIVERGED, its loss at the end is not finite");
   } else {
-    print(fmt::format("{}: held-out loss {:.4f}, {} recoveries", name, result.loss, result.admissions));
+    print(fmt::format("{}: held-out loss {:.4f}, {}", name, result.loss,
+                      counted(result.admissions, "recovery", "recoveries")));
   }
 }
 
@@ -174,7 +176,7 @@ std::string LabView::picture(std::span<const lab::CellStatus> cells) const {
     return std::count_if(cells.begin(), cells.end(), [&](const auto& cell) { return cell.state == state; });
   };
   const auto ended = count(lab::CellState::finished) + count(lab::CellState::failed);
-  text += fmt::format("{} of {} cells are done\n", ended, cells.size());
+  text += fmt::format("{} of {} done\n", ended, counted(cells.size(), "cell"));
   for (std::size_t cell = 0; cell < cells.size(); ++cell) {
     if (cells[cell].state == lab::CellState::running) {
       text += cut_to(running_line(cell, cells[cell]), terminal.columns) + "\n";

@@ -11,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "gnmr/core/message_text.h"
 #include "gnmr/messages.h"
 
 namespace gnmr::app {
@@ -56,7 +57,7 @@ void ProgressLine::update(std::uint64_t bytes_read, std::uint64_t bytes_total) {
   next_ = now + kProgressTime;
   const double seconds = std::chrono::duration<double>(now - start_).count();
   const double megabytes = static_cast<double>(bytes_read) / 1e6;
-  const std::string done = steps_ == 0 ? "reading ahead" : fmt::format("{} steps", steps_);
+  const std::string done = steps_ == 0 ? "reading ahead" : counted(steps_, "step");
   std::string line = fmt::format("{}, {:.0f} MB, {:.0f} MB/s", done, megabytes, megabytes / seconds);
   if (bytes_total > 0) {
     const double share = static_cast<double>(bytes_read) / static_cast<double>(bytes_total);

@@ -6,7 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include "gnmr/exit_codes.h"
-#include "gnmr/io/number_text.h"
+#include "gnmr/flag_values.h"
 #include "gnmr/io/options_json.h"
 
 namespace gnmr::app {
@@ -45,11 +45,7 @@ Options OptionFlags::options() const {
         set_option(options, name, std::string_view(text));
         continue;
       }
-      double value = 0;
-      if (!io::parse_number(text, value)) {
-        throw Error(fmt::format("{}: expected a number, got `{}`", io::option_flag(name), text));
-      }
-      set_option(options, name, value);
+      set_option(options, name, number_value(io::option_flag(name), text));
     }
     validate(options);
   });

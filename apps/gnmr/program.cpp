@@ -11,6 +11,7 @@
 #include "gnmr/exit_codes.h"
 #include "gnmr/keep_memory.h"
 #include "gnmr/messages.h"
+#include "gnmr/usage_errors.h"
 
 namespace gnmr::app {
 namespace {
@@ -29,6 +30,15 @@ int checked_output(int code) {
 /// Help as CLI11 lays it out, with long descriptions broken into lines.
 class WrappedHelp : public CLI::Formatter {
  public:
+  std::string make_option(const CLI::Option* option, bool is_positional) const override {
+    // What can be given by its place or by its name is listed twice, but only one of these is needed.
+    if (is_positional || !option->get_positional()) return CLI::Formatter::make_option(option, is_positional);
+    std::ostringstream out;
+    CLI::detail::format_help(out, make_option_name(option, false) + " " + option->get_type_name(),
+                             "The same by name: one of the two is enough", column_width_);
+    return out.str();
+  }
+
   std::string make_option_desc(const CLI::Option* option) const override {
     const std::string text = CLI::Formatter::make_option_desc(option);
     std::string wrapped;
@@ -67,9 +77,6 @@ int run_program(int argument_count, const char* const* arguments) {
   const auto help = std::make_shared<WrappedHelp>();
   help->column_width(34);
   program.formatter(help);
-  program.failure_message([](const CLI::App*, const CLI::Error& error) {
-    return std::string("gnmr: ") + error.what() + "\n`gnmr --help` and `gnmr COMMAND --help` explain.\n";
-  });
   Command chosen;
   add_train_command(program, chosen);
   add_lab_command(program, chosen);
@@ -84,8 +91,11 @@ int run_program(int argument_count, const char* const* arguments) {
     return checked_output(chosen());
   } catch (const CLI::ParseError& error) {
     const bool asked = error.get_exit_code() == 0;  // --help, --version
-    program.exit(error);
-    return checked_output(asked ? kOk : kUsageError);
+    if (asked) {
+      program.exit(error);
+      return checked_output(kOk);
+    }
+    return report(kUsageError, usage_error_text(program, error) + "\n`" + command_path(program) + " --help` explains.");
   } catch (const CommandError& error) {
     return report(error.code(), error.what());
   } catch (const OutputError& error) {

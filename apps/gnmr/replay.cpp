@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "gnmr/core/controller.h"
+#include "gnmr/core/message_text.h"
 #include "gnmr/exit_codes.h"
 #include "gnmr/io/decisions.h"
 #include "gnmr/io/journal_writer.h"
@@ -94,13 +95,16 @@ void load_state(const std::string& path, Controller& controller, bool quiet) {
   if (report.beta_changed) say("state: beta has changed: means start afresh");
   if (report.noise_beta_changed) say("state: noise_beta has changed: usual changes start afresh");
   if (report.window_changed) say("state: window has changed: kept ratios were cut or filled up");
-  const auto list = [](const char* what, const std::vector<std::string>& names) {
+  const auto list = [](const char* one, const char* many, const std::vector<std::string>& names) {
     if (names.empty()) return;
-    say(fmt::format("state: {} {} (first: {})", names.size(), what, printable(names.front())));
+    const std::string first = names.size() == 1 ? "" : "first: ";
+    say(fmt::format("state: {} ({}{})", counted(names.size(), one, many), first, printable(names.front())));
   };
-  list("units are new and start afresh", report.new_units);
-  list("units are not in this trace and were dropped", report.unknown_units);
-  list("units no longer fit the budget and were released", report.released_units);
+  list("unit is new and starts afresh", "units are new and start afresh", report.new_units);
+  list("unit is not in this trace and was dropped", "units are not in this trace and were dropped",
+       report.unknown_units);
+  list("unit no longer fits the budget and was released", "units no longer fit the budget and were released",
+       report.released_units);
 }
 
 /// No output may be an input or another output: it would be emptied before it is read. A state may be saved where it

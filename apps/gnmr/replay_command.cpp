@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <limits>
 #include <memory>
 
 #include "gnmr/commands.h"
 #include "gnmr/exit_codes.h"
+#include "gnmr/flag_values.h"
 #include "gnmr/option_flags.h"
 #include "gnmr/replay.h"
 
@@ -37,19 +39,16 @@ void add_output_flags(CLI::App& command, ReplayRequest& request) {
   command.add_option("--signals", request.signals_path, "Write the ratios of all units (binary rows)")
       ->type_name("FILE")
       ->group(kGroup);
-  command.add_option("--signals-every", request.signals_every, "Steps from one row of --signals to the next [1]")
-      ->type_name("N")
-      ->check(CLI::PositiveNumber)
+  add_whole(command, "--signals-every",
+            [&request](std::int64_t steps) { request.signals_every = static_cast<int>(steps); },
+            "Steps from one row of --signals to the next [1]", {.low = 1, .high = std::numeric_limits<int>::max()})
       ->group(kGroup);
   command.add_option("--save-state", request.save_state_path, "Save the state after the last step")
       ->type_name("FILE")
       ->group(kGroup);
   command.add_flag("--live", request.live, "Draw a heat map of units over steps, as it goes on a terminal")
       ->group(kGroup);
-  command.add_option("--steps-per-second", request.steps_per_second, "Slow --live down to be watched")
-      ->type_name("X")
-      ->check(CLI::NonNegativeNumber)
-      ->group(kGroup);
+  add_amount(command, "--steps-per-second", request.steps_per_second, "Slow --live down to be watched")->group(kGroup);
   command.add_flag("--json", request.json_summary, "Print the summary as one line of JSON")->group(kGroup);
   command.add_flag("-q,--quiet", request.quiet, "Print no summary, notes or progress")->group(kGroup);
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "gnmr/core/message_text.h"
 #include "gnmr/io/json_text.h"
 #include "gnmr/messages.h"
 
@@ -68,11 +69,11 @@ std::string ReplaySummary::text(const lab::DetectionScore* score) const {
   line("steps", fmt::format("{}", steps_));
   line("units", fmt::format("{} (budget: {} in recovery at one time)", names_.size(), budget_));
   line("risks",
-       fmt::format("{} ({:.2f} a thousand unit-steps; {} not finite)", risks_, risks_per_thousand(), non_finite_));
+       fmt::format("{} ({:.2f} per thousand unit-steps; {} not finite)", risks_, risks_per_thousand(), non_finite_));
   line("recoveries", fmt::format("{} ({} futile)", recoveries_, futile_));
   line("denials", fmt::format("{}", denials_));
-  line("share in recovery",
-       fmt::format("mean {}, peak {} ({} units)", percent(mean_share()), percent(peak_share()), recovered_peak_));
+  line("share in recovery", fmt::format("mean {}, peak {} ({})", percent(mean_share()), percent(peak_share()),
+                                        counted(recovered_peak_, "unit")));
   line("common steps", fmt::format("{}", common_));
   if (score != nullptr) {
     line("faults found (recall)",

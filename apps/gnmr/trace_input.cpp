@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "gnmr/core/message_text.h"
 #include "gnmr/exit_codes.h"
 #include "gnmr/io/byte_source.h"
 #include "gnmr/io/units_json.h"
@@ -146,9 +147,13 @@ void TruthBeside::finish() {
 
 std::vector<std::string> TruthBeside::notes() const {
   std::vector<std::string> notes;
-  if (unmatched_ > 0) notes.push_back(fmt::format("{} steps of the truth are not in the trace", unmatched_));
-  if (unknown_ > 0)
-    notes.push_back(fmt::format("{} steps of the trace are not in the truth: free of faults", unknown_));
+  if (unmatched_ > 0) {
+    notes.push_back(counted(unmatched_, "step of the truth is", "steps of the truth are") + " not in the trace");
+  }
+  if (unknown_ > 0) {
+    notes.push_back(counted(unknown_, "step of the trace is", "steps of the trace are") +
+                    " not in the truth: free of faults");
+  }
   return notes;
 }
 

@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "gnmr/exit_codes.h"
+#include "gnmr/flag_values.h"
 #include "gnmr/io/options_json.h"
 #include "gnmr/recipes/recipe.h"
 
@@ -21,21 +22,27 @@ struct AddFlag {
 
   void operator()(bool* value) const { named(command.add_flag(flag, *value, std::string(spec.help))); }
   void operator()(run::Texts* value) const {
-    CLI::Option* const option = command.add_option(flag, *value, std::string(spec.help));
-    // Globs and rules come one a flag or several; what follows a list must begin with `--`.
-    option->expected(1, CLI::detail::expected_max_vector_size);
+    CLI::Option* const option = add_texts(command, flag, *value, std::string(spec.help));
     const std::string_view one = spec.value.ends_with("...") ? spec.value.substr(0, spec.value.size() - 3) : spec.value;
     named(option)->type_name(std::string(one));
   }
-  template <class Value>
-  void operator()(Value* value) const {
-    std::string help(spec.help);
-    const std::string shown = fmt::format("{}", *value);
-    if (!shown.empty()) help += fmt::format(" [{}]", shown);
-    named(command.add_option(flag, *value, help))->type_name(std::string(spec.value));
+  void operator()(std::string* value) const { typed(command.add_option(flag, *value, help_with(*value))); }
+  void operator()(std::int64_t* value) const {
+    typed(add_whole(
+        command, flag, [value](std::int64_t number) { *value = number; }, help_with(*value)));
+  }
+  void operator()(double* value) const {
+    const auto set = [name = flag, value](const std::string& text) { *value = number_value(name, text); };
+    typed(command.add_option_function<std::string>(flag, set, help_with(*value)));
   }
 
  private:
+  template <class Value>
+  std::string help_with(const Value& value) const {
+    const std::string shown = fmt::format("{}", value);
+    return std::string(spec.help) + (shown.empty() ? "" : fmt::format(" [{}]", shown));
+  }
+  void typed(CLI::Option* option) const { named(option)->type_name(std::string(spec.value)); }
   CLI::Option* named(CLI::Option* option) const { return option->group(std::string(spec.group)); }
 };
 

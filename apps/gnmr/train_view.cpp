@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "gnmr/core/message_text.h"
 #include "gnmr/live_view.h"
 #include "gnmr/messages.h"
 
@@ -119,21 +120,26 @@ void TrainView::noted(const std::string& text) { print("note: " + text); }
 void TrainView::finished(const run::TrainOutcome& outcome) {
   const double seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
   if (outcome.skipped_updates > 0) {
-    print(fmt::format("{} updates were not applied: not finite, or held", outcome.skipped_updates));
+    print(counted(static_cast<std::uint64_t>(outcome.skipped_updates), "update was", "updates were") +
+          " not applied: not finite, or held");
   }
-  if (outcome.dropped_lines > 0) print(fmt::format("{} lines could not be written", outcome.dropped_lines));
+  if (outcome.dropped_lines > 0) {
+    print(counted(outcome.dropped_lines, "line") + " could not be written");
+  }
   if (outcome.unit_steps > 0 && start_.info.controller != "none") {
     const auto unit_steps = static_cast<double>(outcome.unit_steps);
-    print(fmt::format("{} risks ({:.2f} a thousand unit-steps), {} recoveries, {:.2f}% of unit-steps in recovery",
-                      outcome.risks, 1000 * static_cast<double>(outcome.risks) / unit_steps, outcome.admissions,
+    print(fmt::format("{} ({:.2f} per thousand unit-steps), {}, {:.2f}% of unit-steps in recovery",
+                      counted(outcome.risks, "risk"), 1000 * static_cast<double>(outcome.risks) / unit_steps,
+                      counted(outcome.admissions, "recovery", "recoveries"),
                       100 * static_cast<double>(outcome.recovered_steps) / unit_steps));
     if (outcome.alarms + outcome.dismissed > 0) {
       print(
-          fmt::format("{} steps alarmed, {} alarms answered by the patrol{}; {} trials and {} replays, {:.1f}% of the "
+          fmt::format("{} alarmed, {} answered by the patrol{}; {} and {}, {:.1f}% of the "
                       "steps' time; `gnmr explain` tells the story",
-                      outcome.alarms, outcome.dismissed,
-                      outcome.held > 0 ? fmt::format(", {} updates held by the gate", outcome.held) : "",
-                      outcome.trials, outcome.replays, 100 * outcome.rerun_seconds / outcome.step_seconds));
+                      counted(outcome.alarms, "step"), counted(outcome.dismissed, "alarm"),
+                      outcome.held > 0 ? ", " + counted(outcome.held, "update") + " held by the gate" : "",
+                      counted(outcome.trials, "trial"), counted(outcome.replays, "replay"),
+                      100 * outcome.rerun_seconds / outcome.step_seconds));
     }
   }
   if (outcome.step_seconds > 0) {

@@ -14,6 +14,7 @@
 #include "gnmr/commands.h"
 #include "gnmr/core/controller.h"
 #include "gnmr/exit_codes.h"
+#include "gnmr/flag_values.h"
 #include "gnmr/html_output.h"
 #include "gnmr/io/options_json.h"
 #include "gnmr/io/whole_file.h"
@@ -26,6 +27,8 @@
 
 namespace gnmr::app {
 namespace {
+
+constexpr std::int64_t kMostThreads = 4096;
 
 struct Arguments {
   TraceRequest input;
@@ -214,9 +217,8 @@ void add_output_flags(CLI::App& command, Arguments& arguments) {
   command.add_option("--write", arguments.write_path, "Write the chosen options, as a file for --config")
       ->type_name("FILE.json")
       ->group(kGroup);
-  command.add_option("--rows", arguments.rows, "Best replays in the table, of each selector [12]; 0: all of them")
-      ->type_name("N")
-      ->check(CLI::NonNegativeNumber)
+  add_whole(command, "--rows", [&arguments](std::int64_t rows) { arguments.rows = static_cast<std::size_t>(rows); },
+            "Best replays in the table, of each selector [12]; 0: all of them", {.low = 0})
       ->group(kGroup);
   command.add_flag("--all", arguments.every_replay, "All replays in the table")->group(kGroup);
   command.add_flag("--json", arguments.json, "Print everything as one line of JSON")->group(kGroup);
@@ -234,20 +236,14 @@ void add_tune_command(CLI::App& program, Command& chosen) {
                    "Errors of low paths (CSV like a trace, one number a unit and step; empty or nan: not measured)")
       ->type_name("FILE")
       ->group("Input");
-  command
-      ->add_option("--expected-error", arguments->expected_error,
-                   "What the format does to data that fits it, of the same kind as the evidence [0: not known]")
-      ->type_name("X")
-      ->check(CLI::NonNegativeNumber)
+  add_amount(*command, "--expected-error", arguments->expected_error,
+             "What the format does to data that fits it, of the same kind as the evidence [0: not known]")
       ->group("Input");
   command->add_flag("--healthy", arguments->rule.healthy, "Nothing was wrong with this run")->group("Choice");
-  command->add_option("--rate", arguments->rule.rate, "Risks a thousand unit-steps that are few enough [0.5]")
-      ->type_name("X")
-      ->check(CLI::NonNegativeNumber)
+  add_amount(*command, "--rate", arguments->rule.rate, "Risks per thousand unit-steps that are few enough [0.5]")
       ->group("Choice");
-  command->add_option("--threads", arguments->threads, "Replays at a time [as many as cores]")
-      ->type_name("N")
-      ->check(CLI::PositiveNumber)
+  add_whole(*command, "--threads", [arguments](std::int64_t n) { arguments->threads = static_cast<unsigned>(n); },
+            "Replays at a time [as many as cores]", {.low = 1, .high = kMostThreads})
       ->group("Choice");
   add_output_flags(*command, *arguments);
   arguments->flags.add_to(*command);

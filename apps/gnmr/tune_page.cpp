@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 
+#include "gnmr/core/message_text.h"
 #include "gnmr/io/options_json.h"
 #include "gnmr/tune_columns.h"
 #include "gnmr/tune_table.h"
@@ -109,8 +110,8 @@ void add_charts(const TuneOutcome& outcome, const Axes& axes, report::SweepPage&
 report::SweepPage tune_page(const TuneOutcome& outcome, const std::string& program) {
   report::SweepPage page;
   page.title = "Options for " + outcome.run;
-  page.subtitle = fmt::format("{} replays of a recorded run of {} steps and {} units", outcome.results.size(),
-                              outcome.steps, outcome.units);
+  page.subtitle = fmt::format("{} of a recorded run of {} and {}", counted(outcome.results.size(), "replay"),
+                              counted(outcome.steps, "step"), counted(outcome.units, "unit"));
   page.program = program;
   std::string why;
   for (const auto& [family, choice] : {std::pair("Thresholds of norms: ", &outcome.choice.norms),

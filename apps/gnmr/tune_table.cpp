@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "gnmr/core/message_text.h"
 #include "gnmr/io/json_text.h"
 #include "gnmr/io/options_json.h"
 #include "gnmr/messages.h"
@@ -117,8 +118,9 @@ std::string tune_text(const TuneOutcome& outcome, std::size_t most_rows, bool ev
   const std::vector<std::size_t> rows = shown_rows(outcome, most_rows, every_replay);
   const auto best = std::count_if(outcome.results.begin(), outcome.results.end(),
                                   [](const lab::TuneResult& result) { return result.best; });
-  std::string text = fmt::format("{} replays of {} steps, {} units; {} are best (*), {} shown\n\n",
-                                 outcome.results.size(), outcome.steps, outcome.units, best, rows.size());
+  std::string text = fmt::format("{} of {}, {}; {} {} best (*), {} shown\n\n",
+                                 counted(outcome.results.size(), "replay"), counted(outcome.steps, "step"),
+                                 counted(outcome.units, "unit"), best, best == 1 ? "is" : "are", rows.size());
   text += table_text(outcome, rows);
   text += "\n> chosen, = as given, * no other replay with that selector is as good in everything";
   text += outcome.rule.truth ? " (recall, precision, share)\n\n" : " (what is seen, own risks, denials, share)\n\n";

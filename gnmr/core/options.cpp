@@ -6,13 +6,17 @@
 #include <cmath>
 
 #include "gnmr/core/error.h"
+#include "gnmr/core/message_text.h"
 
 namespace gnmr {
 namespace {
 
 const OptionSpec& known(std::string_view name) {
   const OptionSpec* spec = find_option(name);
-  if (spec == nullptr) throw Error("unknown option `" + std::string(name) + "`");
+  if (spec == nullptr) {
+    throw Error("unknown option `" + std::string(name) + "`" +
+                did_you_mean(name, option_specs(), [](const OptionSpec& one) { return one.name; }));
+  }
   return *spec;
 }
 
@@ -80,7 +84,8 @@ Options Options::preset(std::string_view name) {
     for (const OptionSpec& spec : option_specs()) spec.set_unchecked(options, spec.paper_value);
     return options;
   }
-  throw Error("preset: expected `default` or `paper`, got `" + std::string(name) + "`");
+  throw Error("preset: expected `default` or `paper`, got `" + std::string(name) + "`" +
+              did_you_mean(name, kPresetNames));
 }
 
 void set_option(Options& options, std::string_view name, double value) {
@@ -93,7 +98,9 @@ void set_option(Options& options, std::string_view name, double value) {
 void set_option(Options& options, std::string_view name, std::string_view word) {
   const OptionSpec& spec = known(name);
   const auto found = std::find(spec.range.words.begin(), spec.range.words.end(), word);
-  if (found == spec.range.words.end()) throw_out_of_range(spec, "`" + std::string(word) + "`");
+  if (found == spec.range.words.end()) {
+    throw_out_of_range(spec, "`" + std::string(word) + "`" + did_you_mean(word, spec.range.words));
+  }
   spec.set_unchecked(options, static_cast<double>(found - spec.range.words.begin()));
 }
 

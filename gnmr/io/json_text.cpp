@@ -111,6 +111,44 @@ void append_json_number(std::string& out, double value) {
 void append_json_number(std::string& out, std::int64_t value) { append_whole(out, value); }
 void append_json_number(std::string& out, std::uint64_t value) { append_whole(out, value); }
 
+std::string json_error_text(std::string_view parser_message, std::string_view text) {
+  // `[json.exception.parse_error.101] parse error at line 1, column 2: syntax error while parsing value - unexpected
+  // ...`
+  constexpr std::string_view kAt = "parse error at ";
+  constexpr std::string_view kOverflow = "number overflow parsing ";
+  constexpr std::string_view kLastRead = "; last read: ";
+  std::string_view rest = parser_message;
+  const auto cut_until = [&rest](std::string_view end) {
+    const std::size_t at = rest.find(end);
+    if (at != std::string_view::npos) rest.remove_prefix(at + end.size());
+  };
+  if (rest.starts_with('[')) cut_until("] ");
+  std::string_view place;
+  if (rest.starts_with(kAt)) {
+    place = rest.substr(kAt.size(), rest.find(": ") - kAt.size());
+    cut_until(": ");
+  }
+  constexpr std::string_view kFirstLine = "line 1, ";
+  if (text.find('\n') == std::string_view::npos && place.starts_with(kFirstLine))
+    place.remove_prefix(kFirstLine.size());
+  if (rest.starts_with("syntax error while parsing ")) cut_until(" - ");
+  std::string out = "not JSON: " + std::string(place) + (place.empty() ? "" : ": ");
+  if (rest.starts_with(kOverflow)) {
+    return out + "the number " + in_quotes(rest.substr(kOverflow.size())) + " is too large";
+  }
+  // What was read last is the file's: it may be long, and any bytes.
+  const std::size_t read = rest.find(kLastRead);
+  out += rest.substr(0, read);
+  if (read == std::string_view::npos) return out;
+  std::string_view shown = rest.substr(read + kLastRead.size());
+  const std::size_t expected = shown.rfind("'; expected ");
+  const std::string_view after = expected == std::string_view::npos ? std::string_view() : shown.substr(expected + 1);
+  shown = shown.substr(0, expected);
+  if (shown.starts_with('\'')) shown.remove_prefix(1);
+  if (shown.ends_with('\'')) shown.remove_suffix(1);
+  return out + "; last read: " + in_quotes(shown) + std::string(after);
+}
+
 std::string in_quotes(std::string_view text) {
   constexpr std::size_t kLongest = 100;
   std::string out;

@@ -3,7 +3,7 @@
 //
 // Goals: writers that print a line a step without building a document first; text that any JSON reader accepts
 // whatever bytes a name holds.
-// Non-goals: reading JSON, documents in memory, layout.
+// Non-goals: reading JSON (but what a reader's message says is put in words here), documents in memory, layout.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +26,10 @@ void append_json_number(std::string& out, std::int64_t value);
 
 /// Appends a whole number.
 void append_json_number(std::string& out, std::uint64_t value);
+
+/// What the JSON parser's message says about `text`, in our words: `not JSON: line 3, column 5: unexpected '}';
+/// expected string literal`. A text without a line end is a line of something larger: then only the column is named.
+std::string json_error_text(std::string_view parser_message, std::string_view text);
 
 /// `text` in quotes for a message: escaped, and cut where it is long.
 std::string in_quotes(std::string_view text);

@@ -8,8 +8,10 @@
 #include <cstddef>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <vector>
 
 #include "gnmr/core/error.h"
+#include "gnmr/core/message_text.h"
 #include "gnmr/io/json_text.h"
 #include "gnmr/io/number_text.h"
 #include "gnmr/io/whole_file.h"
@@ -25,6 +27,8 @@ constexpr std::size_t kLargestOptionsFile = std::size_t{1} << 20;
 // Takes the parser's events instead of a document, because a document has already forgotten repeated keys.
 class OptionsHandler : public nlohmann::json_sax<nlohmann::json> {
  public:
+  explicit OptionsHandler(std::string_view text) : text_(text) {}
+
   Options result(std::string_view preset) const {
     Options options = Options::preset(!preset.empty() ? preset
                                       : preset_       ? std::string_view(*preset_)
@@ -50,7 +54,8 @@ class OptionsHandler : public nlohmann::json_sax<nlohmann::json> {
     if (!in_object_) refuse("a string");
     if (spec_index_) return word(text);
     if (std::find(kPresetNames.begin(), kPresetNames.end(), text) == kPresetNames.end()) {
-      fail(fmt::format("`{}`: expected one of {}, got {}", kPresetKey, fmt::join(kPresetNames, ", "), in_quotes(text)));
+      fail(fmt::format("`{}`: expected one of {}, got {}{}", kPresetKey, fmt::join(kPresetNames, ", "), in_quotes(text),
+                       did_you_mean(text, kPresetNames)));
     }
     preset_ = text;
     return true;
@@ -70,16 +75,20 @@ class OptionsHandler : public nlohmann::json_sax<nlohmann::json> {
       return true;
     }
     const OptionSpec* const spec = find_option(name);
-    if (spec == nullptr) fail(fmt::format("unknown option {}", in_quotes(name)));
+    if (spec == nullptr) {
+      std::vector<std::string_view> known{kPresetKey};
+      for (const OptionSpec& one : option_specs()) known.push_back(one.name);
+      fail(fmt::format("unknown option {}{}", in_quotes(name), did_you_mean(name, known)));
+    }
     spec_index_ = static_cast<std::size_t>(spec - option_specs().data());
     if (values_[*spec_index_]) fail(fmt::format("option `{}` is there twice", name));
     return true;
   }
 
-  bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception& error) override {
+  bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception& error) override {
     // The parser refuses 1e999 as out of range; the option must be named.
     if (error.id == 406 && spec_index_) fail(fmt::format("option `{}`: the number is not finite", key_));
-    fail(fmt::format("not JSON at byte {}{}", position, key_.empty() ? "" : ", after " + in_quotes(key_)));
+    fail(json_error_text(error.what(), text_));
   }
 
  private:
@@ -92,7 +101,9 @@ class OptionsHandler : public nlohmann::json_sax<nlohmann::json> {
   bool word(const std::string& text) {
     const auto words = spec().range.words;
     const auto found = std::find(words.begin(), words.end(), text);
-    if (found == words.end()) refuse(spec().is_word() ? in_quotes(text) : "a string");
+    if (found == words.end()) {
+      refuse(spec().is_word() ? in_quotes(text) + did_you_mean(text, words) : "a string");
+    }
     values_[*spec_index_] = static_cast<double>(found - words.begin());
     return true;
   }
@@ -105,6 +116,7 @@ class OptionsHandler : public nlohmann::json_sax<nlohmann::json> {
     fail(fmt::format("option `{}`: expected {}, got {}", key_, expected, what));
   }
 
+  std::string_view text_;  // all of it, for messages
   bool in_object_ = false;
   std::string key_;
   std::optional<std::size_t> spec_index_;  // of the key just read; empty for `preset`
@@ -115,7 +127,7 @@ class OptionsHandler : public nlohmann::json_sax<nlohmann::json> {
 }  // namespace
 
 Options read_options(std::string_view json_text, std::string_view preset) {
-  OptionsHandler handler;
+  OptionsHandler handler(json_text);
   nlohmann::json::sax_parse(json_text.begin(), json_text.end(), &handler);
   return handler.result(preset);
 }

@@ -105,8 +105,4 @@ std::unique_ptr<TraceReader> in_step_order(std::unique_ptr<RowSource> rows, bool
   return std::make_unique<StrictReader>(std::move(rows));
 }
 
-std::string counted(std::uint64_t count, const std::string& noun) {
-  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
-}
-
 }  // namespace gnmr::io

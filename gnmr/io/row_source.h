@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "gnmr/core/message_text.h"
 #include "gnmr/io/trace.h"
 
 namespace gnmr::io {
@@ -50,8 +51,5 @@ class RowSource {
 /// A reader that gives the rows of `rows` with steps that increase strictly: one that does not is an `Error`, or with
 /// `allow_restart` drops the earlier rows that it overtakes.
 std::unique_ptr<TraceReader> in_step_order(std::unique_ptr<RowSource> rows, bool allow_restart);
-
-/// `3 rows`, `1 row`.
-std::string counted(std::uint64_t count, const std::string& noun);
 
 }  // namespace gnmr::io

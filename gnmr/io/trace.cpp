@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "gnmr/core/error.h"
+#include "gnmr/core/message_text.h"
 #include "gnmr/io/csv_trace.h"
 #include "gnmr/io/json_text.h"
 #include "gnmr/io/log_detect.h"
@@ -55,7 +56,8 @@ TraceFormat trace_format_by_name(std::string_view name) {
     if (info.name == name) return info.format;
     known += (known.empty() ? "" : ", ") + std::string(info.name);
   }
-  throw Error("no trace format " + in_quotes(name) + "; there are: " + known);
+  throw Error("no trace format " + in_quotes(name) + "; there are: " + known +
+              did_you_mean(name, kFormats, [](const TraceFormatInfo& info) { return std::string_view(info.name); }));
 }
 
 std::unique_ptr<TraceReader> open_trace(const std::string& path, const TraceOptions& options) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gnmr/io/units_json.h"
 
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -9,6 +10,7 @@
 #include <utility>
 
 #include "gnmr/core/error.h"
+#include "gnmr/core/message_text.h"
 #include "gnmr/io/json_text.h"
 #include "gnmr/io/line_reader.h"
 #include "gnmr/io/whole_file.h"
@@ -18,6 +20,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr std::array<std::string_view, 1> kFileKeys{"units"};
+constexpr std::array<std::string_view, 3> kEntryKeys{"name", "cost", "group"};
 constexpr std::uint64_t kMaxCost = std::uint64_t{1} << 53;  // the most that all costs together may be
 
 json parse_without_repeated_keys(std::string_view text, const std::string& file) {
@@ -35,7 +39,7 @@ json parse_without_repeated_keys(std::string_view text, const std::string& file)
   try {
     return json::parse(text, check);
   } catch (const json::exception& error) {
-    throw Error(file + ": not JSON: " + error.what());
+    throw Error(file + ": " + json_error_text(error.what(), text));
   }
 }
 
@@ -71,7 +75,7 @@ Unit read_entry(const json& entry, const std::string& place) {
     } else if (key == "group") {
       unit.group = read_group(value, place);
     } else {
-      throw Error(place + ": unknown key " + in_quotes(key));
+      throw Error(place + ": unknown key " + in_quotes(key) + did_you_mean(key, kEntryKeys));
     }
   }
   if (!entry.contains("name")) throw Error(place + ": has no name");
@@ -81,7 +85,7 @@ Unit read_entry(const json& entry, const std::string& place) {
 const json& units_of(const json& document, const std::string& file) {
   if (!document.is_object()) throw Error(file + ": must be an object with the key \"units\"");
   for (const auto& [key, value] : document.items()) {
-    if (key != "units") throw Error(file + ": unknown key " + in_quotes(key));
+    if (key != "units") throw Error(file + ": unknown key " + in_quotes(key) + did_you_mean(key, kFileKeys));
   }
   const auto units = document.find("units");
   if (units == document.end()) throw Error(file + ": has no \"units\"");
@@ -106,7 +110,9 @@ std::vector<Unit> parse_units(std::string_view text, const std::string& file,
     const std::string place = file + ": units[" + std::to_string(i) + "]";
     Unit unit = read_entry(entries[i], place);
     const auto found = index.find(unit.name);
-    if (found == index.end()) throw Error(place + ": the trace has no unit " + in_quotes(unit.name));
+    if (found == index.end()) {
+      throw Error(place + ": the trace has no unit " + in_quotes(unit.name) + did_you_mean(unit.name, trace_units));
+    }
     if (named[found->second]) throw Error(place + ": the unit " + in_quotes(unit.name) + " is there twice");
     named[found->second] = true;
     units[found->second] = std::move(unit);

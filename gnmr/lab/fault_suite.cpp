@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "gnmr/core/error.h"
+#include "gnmr/core/message_text.h"
 #include "gnmr/io/json_text.h"
 #include "gnmr/lab/setting_texts.h"
 #include "gnmr/lab/suite.h"
@@ -128,8 +129,10 @@ FaultSubject fault_subject(std::string_view name) {
   const std::optional<run::FaultChoice> choice = run::parse_fault(name);
   if (!choice) {
     throw Error(
-        fmt::format("no fault is named {}; there are {}each but bad-batch also with :once, none, required and all",
-                    io::in_quotes(name), kinds_text()));
+        fmt::format("no fault is named {}; there are {}each but bad-batch also with :once, none, required and all{}",
+                    io::in_quotes(name), kinds_text(),
+                    did_you_mean(name.substr(0, name.find(':')), run::fault_kinds(),
+                                 [](const run::FaultKindSpec& spec) { return spec.name; })));
   }
   std::string folder(name);
   std::replace(folder.begin(), folder.end(), ':', '-');

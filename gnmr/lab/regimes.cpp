@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "gnmr/core/error.h"
+#include "gnmr/core/message_text.h"
 #include "gnmr/io/json_text.h"
 
 namespace gnmr::lab {
@@ -63,7 +64,9 @@ const Regime& find_regime(std::string_view name) {
   const std::vector<Regime>& all = regimes();
   const auto found = std::find_if(all.begin(), all.end(), [&](const Regime& regime) { return regime.name == name; });
   if (found == all.end()) {
-    throw Error(fmt::format("no regime is named {}; there are {}, and all", io::in_quotes(name), names_of(all)));
+    throw Error(
+        fmt::format("no regime is named {}; there are {}, and all{}", io::in_quotes(name), names_of(all),
+                    did_you_mean(name, all, [](const Regime& regime) { return std::string_view(regime.name); })));
   }
   return *found;
 }
@@ -106,7 +109,8 @@ const std::vector<Arm>& stress_arms() {
 std::vector<Arm> choose_arms(const std::vector<Arm>& all, std::span<const std::string> names) {
   for (const std::string& name : names) {
     if (std::none_of(all.begin(), all.end(), [&](const Arm& arm) { return arm.name == name; })) {
-      throw Error(fmt::format("no arm is named {}; there are {}", io::in_quotes(name), names_of(all)));
+      throw Error(fmt::format("no arm is named {}; there are {}{}", io::in_quotes(name), names_of(all),
+                              did_you_mean(name, all, [](const Arm& arm) { return std::string_view(arm.name); })));
     }
   }
   const auto named = [&](std::string_view name) { return std::find(names.begin(), names.end(), name) != names.end(); };

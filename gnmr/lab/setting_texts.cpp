@@ -9,6 +9,7 @@
 #include <variant>
 
 #include "gnmr/core/error.h"
+#include "gnmr/core/message_text.h"
 #include "gnmr/io/json_text.h"
 #include "gnmr/io/number_text.h"
 #include "gnmr/io/options_json.h"
@@ -63,8 +64,11 @@ void apply(const SettingText& text, run::TrainSettings& settings) {
   }
   const OptionSpec* const option = find_option(text.name);
   if (option == nullptr) {
-    throw Error(fmt::format("{} is neither a setting of `gnmr train` nor an option of the controller",
-                            io::in_quotes(text.name)));
+    std::vector<std::string_view> known{kPresetName};
+    for (const run::SettingSpec& spec : run::setting_specs()) known.push_back(spec.name);
+    for (const OptionSpec& spec : option_specs()) known.push_back(spec.name);
+    throw Error(fmt::format("{} is neither a setting of `gnmr train` nor an option of the controller{}",
+                            io::in_quotes(text.name), did_you_mean(text.name, known)));
   }
   if (option->is_word()) {
     set_option(settings.options, text.name, std::string_view(text.value));

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <tuple>
 
+#include "gnmr/core/message_text.h"
+
 namespace gnmr::lab {
 namespace {
 
@@ -36,9 +38,9 @@ FamilyChoice choose_by_truth(const std::vector<TuneResult>& results, const std::
     return std::tuple(-score.f_score, score.admissions, score.mean_share, results[i].candidate.changes);
   });
   const TuneScore& score = results[best].score;
-  return {best, fmt::format("the highest F-score of {} replays: {:.3f} (recall {:.1f}%, precision {:.1f}%), with the "
+  return {best, fmt::format("the highest F-score of {}: {:.3f} (recall {:.1f}%, precision {:.1f}%), with the "
                             "fewest recoveries of those that reach it ({})",
-                            family.size(), score.f_score, 100 * score.recall,
+                            counted(family.size(), "replay"), score.f_score, 100 * score.recall,
                             std::isnan(score.precision) ? 0.0 : 100 * score.precision, score.admissions)};
 }
 
@@ -57,16 +59,17 @@ FamilyChoice choose_by_rate(const std::vector<TuneResult>& results, const std::v
   if (within.empty()) {
     const std::size_t best =
         least(candidates, [&](std::size_t i) { return std::tuple(rate(i), results[i].candidate.changes); });
-    return {best, fmt::format("none of {} replays stays within {} risks a thousand unit-steps in {}; this one has the "
+    return {best, fmt::format("none of {} stays within {} risks per thousand unit-steps in {}; this one has the "
                               "fewest, {:.3g}",
-                              candidates.size(), rule.rate, where, rate(best))};
+                              counted(candidates.size(), "replay"), rule.rate, where, rate(best))};
   }
   const std::size_t best = least(within, [&](std::size_t i) {
     return std::tuple(results[i].score.bluntness(), rate(i), results[i].candidate.changes);
   });
-  return {best, fmt::format("the most sensitive of {} replays whose risks stay within {} a thousand unit-steps in {}: "
+  return {best, fmt::format("the most sensitive of {} whose risks stay within {} per thousand unit-steps in {}: "
                             "{:.3g}; the median unit is seen {}",
-                            candidates.size(), rule.rate, where, rate(best), seen_text(results[best].score))};
+                            counted(candidates.size(), "replay"), rule.rate, where, rate(best),
+                            seen_text(results[best].score))};
 }
 
 std::optional<FamilyChoice> choose_family(const std::vector<TuneResult>& results, bool by_evidence, const Options& base,

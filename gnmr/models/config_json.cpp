@@ -130,10 +130,8 @@ void refuse_what_is_not_computed(const ConfigObject& object) {
 json parse_json(std::string_view text, std::string_view place) {
   try {
     return json::parse(text);
-  } catch (const json::parse_error& error) {
-    throw io::error_at(place, "not JSON: byte " + std::to_string(error.byte));
-  } catch (const json::exception&) {
-    throw io::error_at(place, "not JSON: a number is out of range");
+  } catch (const json::exception& error) {
+    throw io::error_at(place, io::json_error_text(error.what(), text));
   }
 }
 

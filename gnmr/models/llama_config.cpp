@@ -7,6 +7,7 @@
 #include <string>
 
 #include "gnmr/core/error.h"
+#include "gnmr/core/message_text.h"
 #include "gnmr/io/json_text.h"
 
 namespace gnmr::models {
@@ -133,7 +134,8 @@ LlamaConfig preset_config(std::string_view name) {
   for (const Preset& preset : kPresets) {
     if (preset.name == name) return preset.config;
   }
-  fail("no preset is called " + io::in_quotes(name) + "; there are " + known_presets());
+  fail("no preset is called " + io::in_quotes(name) + "; there are " + known_presets() +
+       did_you_mean(name, kPresets, [](const Preset& preset) { return std::string_view(preset.name); }));
 }
 
 std::int64_t parameter_count(const LlamaConfig& config) { return count_parameters<std::int64_t>(config); }

@@ -59,10 +59,8 @@ class HeaderReader {
     };
     try {
       return json::parse(text, look);
-    } catch (const json::parse_error& error) {
-      fail("the header is not JSON: byte " + std::to_string(error.byte) + " of it");
-    } catch (const json::exception&) {
-      fail("the header is not JSON: a number is out of range");
+    } catch (const json::exception& error) {
+      fail("the header is " + io::json_error_text(error.what(), text));
     }
   }
 

@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "gnmr/core/error.h"
+#include "gnmr/core/message_text.h"
+#include "gnmr/io/json_text.h"
 #include "gnmr/io/text_error.h"
 #include "gnmr/io/whole_file.h"
 #include "gnmr/recipes/builtin_recipes.h"
@@ -33,6 +35,17 @@ std::string text_of(const Json& value, const std::string& where) {
   return value.get<std::string>();
 }
 
+constexpr std::array<std::string_view, 6> kRecipeKeys{"name",   "about",           "input",
+                                                      "weight", "output_gradient", "products"};
+constexpr std::array<std::string_view, 10> kRuleKeys{"format",  "scaling",  "rounding", "overflow", "round",
+                                                     "history", "interval", "margin",   "choice",   "hadamard"};
+
+Error unknown_key(const std::string& where, std::string_view key, const auto& known) {
+  std::string list;
+  for (const std::string_view name : known) list += (list.empty() ? "" : ", ") + std::string(name);
+  return Error(where + ": unknown key (known: " + list + ")" + did_you_mean(key, known));
+}
+
 /// One of several words.
 template <class Value, std::size_t kCount>
 Value choice_of(const Json& value, const std::string& where,
@@ -43,7 +56,8 @@ Value choice_of(const Json& value, const std::string& where,
     if (text == name) return choice;
     allowed += (allowed.empty() ? "" : ", ") + std::string(name);
   }
-  throw Error(where + ": expected one of " + allowed + ", got \"" + text + "\"");
+  throw Error(where + ": expected one of " + allowed + ", got \"" + text + "\"" +
+              did_you_mean(text, choices, [](const auto& entry) { return entry.first; }));
 }
 
 std::int64_t whole_of(const Json& value, const std::string& where, std::int64_t low, std::int64_t high) {
@@ -63,12 +77,14 @@ Format format_of(const Json& value, const std::string& where) {
   const std::optional<Format> format = formats::find_format(text);
   if (!format || *format == Format::e8m0) {
     std::string allowed;
+    std::vector<std::string_view> names;
     for (int index = 0; index < formats::kFormatCount; ++index) {
       const auto candidate = static_cast<Format>(index);
       if (candidate == Format::e8m0) continue;
-      allowed += (allowed.empty() ? "" : ", ") + std::string(formats::format_name(candidate));
+      names.push_back(formats::format_name(candidate));
+      allowed += (allowed.empty() ? "" : ", ") + std::string(names.back());
     }
-    throw Error(where + ": expected one of " + allowed + ", got \"" + text + "\"");
+    throw Error(where + ": expected one of " + allowed + ", got \"" + text + "\"" + did_you_mean(text, names));
   }
   return *format;
 }
@@ -106,9 +122,7 @@ void set_key(CastRule& rule, const std::string& key, const Json& value, const st
     rule.hadamard = static_cast<std::uint32_t>(whole_of(value, where, 0, 1024));
     if ((rule.hadamard & (rule.hadamard - 1)) != 0) throw Error(where + ": expected a power of two, or 0 for none");
   } else {
-    throw Error(where +
-                ": unknown key (known: format, scaling, rounding, overflow, round, history, interval, margin, "
-                "choice, hadamard)");
+    throw unknown_key(where, key, kRuleKeys);
   }
 }
 
@@ -162,7 +176,7 @@ void parse_products(Recipe& recipe, const Json& products) {
   for (const auto& [name, operands] : products.items()) {
     const std::string where = "products." + name;
     const auto product = index_of(name, kProductNames);
-    if (!product) throw Error(where + ": unknown product (known: forward, input_gradient, weight_gradient)");
+    if (!product) throw unknown_key(where, name, kProductNames);
     if (!operands.is_object()) throw Error(where + ": expected an object");
     const auto places = operands_of(static_cast<Product>(*product));
     for (const auto& [operand, rule] : operands.items()) {
@@ -210,7 +224,7 @@ Recipe parse_recipe(std::string_view json_text) {
   try {
     document = Json::parse(json_text);
   } catch (const Json::exception& error) {
-    throw Error(std::string("no JSON: ") + error.what());
+    throw Error(io::json_error_text(error.what(), json_text));
   }
   if (!document.is_object()) throw Error("expected a JSON object");
   Recipe recipe;
@@ -222,7 +236,7 @@ Recipe parse_recipe(std::string_view json_text) {
     } else if (const auto operand = index_of(key, kOperandNames)) {
       set_operand_everywhere(recipe, static_cast<Operand>(*operand), parse_rule(value, key));
     } else if (key != "products") {
-      throw Error(key + ": unknown key (known: name, about, input, weight, output_gradient, products)");
+      throw unknown_key(key, key, kRecipeKeys);
     }
   }
   if (document.contains("products")) parse_products(recipe, document["products"]);
@@ -243,7 +257,10 @@ std::string_view recipe_json(std::string_view name) {
     if (recipe.name == name) return recipe.json;
     known += (known.empty() ? "" : ", ") + std::string(recipe.name);
   }
-  throw Error("recipe \"" + std::string(name) + "\": there is none such (known: " + known + "; or a .json file)");
+  std::vector<std::string> choices = recipe_names();
+  choices.emplace_back("none");
+  throw Error("recipe " + io::in_quotes(name) + ": there is none such (known: " + known + "; or a .json file)" +
+              did_you_mean(name, choices));
 }
 
 std::string recipe_text(const std::string& name_or_path) {

@@ -35,7 +35,7 @@ json parse_object(std::string_view text, const std::string& where) {
   try {
     document = json::parse(text);
   } catch (const json::exception& error) {
-    throw io::error_at(where, std::string("not JSON: ") + error.what());
+    throw io::error_at(where, io::json_error_text(error.what(), text));
   }
   if (!document.is_object()) throw io::error_at(where, "must be a JSON object");
   return document;

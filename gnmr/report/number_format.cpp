@@ -6,6 +6,8 @@
 #include <array>
 #include <cmath>
 
+#include "gnmr/core/message_text.h"
+
 namespace gnmr::report {
 
 std::string number_text(double value, int digits) {
@@ -45,8 +47,8 @@ std::string duration_text(double seconds) {
   return fmt::format("{} h {} min", whole / 3600, whole % 3600 / 60);
 }
 
-std::string counted(std::uint64_t count, const std::string& one, const std::string& many) {
-  return grouped(count) + " " + (count == 1 ? one : many);
+std::string counted(std::uint64_t count, std::string_view one, std::string_view many) {
+  return grouped(count) + " " + noun_for(count, one, many);
 }
 
 }  // namespace gnmr::report

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace gnmr::report {
 
@@ -27,6 +28,6 @@ std::string percent_text(double share);
 std::string duration_text(double seconds);
 
 /// `1 unit`, `2 units`.
-std::string counted(std::uint64_t count, const std::string& one, const std::string& many);
+std::string counted(std::uint64_t count, std::string_view one, std::string_view many = {});
 
 }  // namespace gnmr::report

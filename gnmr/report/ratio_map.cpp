@@ -16,18 +16,19 @@ namespace {
 struct Survey {
   std::vector<std::int64_t> steps;   // of the rows that count, ascending
   std::vector<std::uint8_t> counts;  // one a row of the file
-  std::vector<double> farthest;      // one a unit
+  std::vector<double> farthest;      // one per unit; empty where there is no row
 };
 
 Survey survey_rows(io::SignalsReader reader) {
   Survey survey;
-  survey.farthest.assign(reader.unit_count(), 0.0);
   std::vector<std::pair<std::int64_t, std::size_t>> rows;  // ascending steps
   std::size_t count = 0;
   for (io::SignalsRow row; reader.next(row); ++count) {
     // A step that goes back is of a resumed run: later steps of the earlier attempt no longer count.
     while (!rows.empty() && rows.back().first >= row.step) rows.pop_back();
     rows.emplace_back(row.step, count);
+    // Not by the header's count, which may be damaged: a row that was read is as large as it says.
+    survey.farthest.resize(row.ratios.size(), 0.0);
     for (std::size_t unit = 0; unit < row.ratios.size(); ++unit) {
       survey.farthest[unit] = std::max(survey.farthest[unit], distance_from_one(row.ratios[unit]));
     }

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gnmr/report/run_files.h"
 
+#include <fmt/format.h>
+
 #include <filesystem>
+#include <utility>
 
 #include "gnmr/io/truth.h"
+#include "gnmr/report/number_format.h"
 
 namespace gnmr::report {
 namespace {
@@ -52,8 +56,8 @@ void take_journal(const std::string& path, RunFiles& run) {
   run.history = recovery_history(*run.journal);
   if (run.journal->torn) run.remarks.emplace_back("The last line of journal.jsonl is torn and was passed over.");
   if (run.journal->dropped > 0) {
-    run.remarks.push_back("journal.jsonl lacks " + std::to_string(run.journal->dropped) +
-                          " lines that could not be written in time.");
+    run.remarks.push_back("journal.jsonl lacks " + counted(run.journal->dropped, "line") +
+                          " that could not be written in time.");
   }
 }
 
@@ -73,13 +77,16 @@ void read_signals_of(const std::string& directory, const RatioMapLimits& limits,
     run.remarks.emplace_back("There is no signals.bin: the heat map is left out.");
     return;
   }
-  run.ratios = read_ratio_map(path, run.history.events_of_unit, limits);
-  if (run.ratios->torn) run.remarks.emplace_back("The last row of signals.bin is torn and was passed over.");
-  if (run.journal && run.journal->header && run.journal->header->units.size() != run.ratios->unit_count) {
-    run.remarks.push_back("signals.bin has " + std::to_string(run.ratios->unit_count) +
-                          " units and the journal's header " + std::to_string(run.journal->header->units.size()) +
-                          ": the names in the heat map may be wrong.");
+  RatioMap ratios = read_ratio_map(path, run.history.events_of_unit, limits);
+  // A damaged header shifts every row: such a map would show one unit's ratios under another's name.
+  if (run.journal && run.journal->header && run.journal->header->units.size() != ratios.unit_count) {
+    run.remarks.push_back(fmt::format(
+        "The header of signals.bin has {}, the journal's {}: one of them is damaged and the heat map is left out.",
+        counted(ratios.unit_count, "unit"), run.journal->header->units.size()));
+    return;
   }
+  if (ratios.torn) run.remarks.emplace_back("The last row of signals.bin is torn and was skipped.");
+  run.ratios = std::move(ratios);
 }
 
 }  // namespace
@@ -105,8 +112,8 @@ RunFiles read_run_records(const std::string& directory) {
   if (const std::string path = path_if_there(directory, "metrics.jsonl"); !path.empty()) {
     run.metrics = read_metrics(path);
     if (run.metrics->dropped > 0) {
-      run.remarks.push_back("metrics.jsonl lacks " + std::to_string(run.metrics->dropped) +
-                            " lines that could not be written in time.");
+      run.remarks.push_back("metrics.jsonl lacks " + counted(run.metrics->dropped, "line") +
+                            " that could not be written in time.");
     }
     if (run.metrics->torn) run.remarks.emplace_back("The last line of metrics.jsonl is torn and was passed over.");
   } else {

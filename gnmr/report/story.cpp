@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "gnmr/io/glob.h"
+#include "gnmr/report/number_format.h"
 #include "gnmr/report/run_facts.h"
 
 namespace gnmr::report {
@@ -223,7 +224,7 @@ class StoryBuilder {
     }
     for (const io::JournalNote& note : journal_.notes) {
       std::string text = note.text;
-      if (note.dropped > 0) text = std::to_string(note.dropped) + " lines could not be written before this";
+      if (note.dropped > 0) text = counted(note.dropped, "line") + " could not be written before this";
       add(EpisodeKind::note, note.after_step.value_or(kStart), text);
     }
     // Modes and notes came after the step that they stand beside, a resume before it.

@@ -97,7 +97,7 @@ std::string admission_text(const Admission& admission, bool watch_only) {
       break;
   }
   if (admission.relapse) {
-    text += fmt::format("; a relapse, locked for {} steps", admission.event.left);
+    text += "; a relapse, locked for " + counted(admission.event.left, "step");
     if (admission.released_before) text += fmt::format(" (released in step {})", *admission.released_before);
   }
   return text;
@@ -160,10 +160,10 @@ std::vector<std::string> summary_lines(const StorySummary& summary) {
   }
   line("reruns", grouped(summary.worth.reruns) + verdicts);
   line(summary.watch_only ? "would-be recoveries" : "recoveries",
-       fmt::format("{} ({} by error, {} by norm; {} futile, {} relapses, {} open at the end)",
-                   grouped(summary.recoveries), grouped(summary.by_error),
+       fmt::format("{} ({} by error, {} by norm; {} futile, {}, {} open at the end)", grouped(summary.recoveries),
+                   grouped(summary.by_error),
                    grouped(summary.recoveries - std::min(summary.recoveries, summary.by_error)),
-                   grouped(summary.futile), grouped(summary.relapses), grouped(summary.open)));
+                   grouped(summary.futile), counted(summary.relapses, "relapse"), grouped(summary.open)));
   line("denials", grouped(summary.denials));
   line("share in recovery",
        fmt::format("mean {}, peak {} ({})", percent_text(summary.share.mean), percent_text(summary.share.peak),

@@ -37,10 +37,8 @@ Json parse_object(std::string_view text) {
   Json document;
   try {
     document = Json::parse(text, check);
-  } catch (const Json::parse_error& error) {
-    throw Error(fmt::format("not JSON at byte {}", error.byte));
-  } catch (const Json::exception&) {
-    throw Error("a number is too large for a double");
+  } catch (const Json::exception& error) {
+    throw Error(io::json_error_text(error.what(), text));
   }
   if (!document.is_object()) throw Error(fmt::format("expected a JSON object, got {}", document.type_name()));
   return document;

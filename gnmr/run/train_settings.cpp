@@ -9,6 +9,7 @@
 #include <iterator>
 
 #include "gnmr/core/error.h"
+#include "gnmr/core/message_text.h"
 #include "gnmr/io/json_text.h"
 #include "gnmr/io/options_json.h"
 #include "gnmr/run/json_fields.h"
@@ -144,7 +145,10 @@ TrainSettings read_settings(std::string_view json_text) {
         continue;
       }
       const auto spec = std::find_if(specs.begin(), specs.end(), [&](const SettingSpec& s) { return s.name == key; });
-      if (spec == specs.end()) throw Error(fmt::format("unknown setting {}", io::in_quotes(key)));
+      if (spec == specs.end()) {
+        throw Error(fmt::format("unknown setting {}{}", io::in_quotes(key),
+                                did_you_mean(key, specs, [](const SettingSpec& one) { return one.name; })));
+      }
       std::visit(ReadJson{value, spec->name}, spec->get(settings));
     }
   } catch (const Error& error) {

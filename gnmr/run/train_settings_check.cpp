@@ -7,6 +7,7 @@
 
 #include "gnmr/core/error.h"
 #include "gnmr/core/judge_gated.h"
+#include "gnmr/core/message_text.h"
 #include "gnmr/io/json_text.h"
 #include "gnmr/io/number_text.h"
 #include "gnmr/run/fault_kinds.h"
@@ -52,7 +53,7 @@ void check_word(std::string_view name, const std::string& value, std::initialize
   for (const std::string_view word : words) {
     if (value == word) return;
   }
-  fail(name, fmt::format("one of {}", fmt::join(words, ", ")), io::in_quotes(value));
+  fail(name, fmt::format("one of {}", fmt::join(words, ", ")), io::in_quotes(value) + did_you_mean(value, words));
 }
 
 void check_entries(std::string_view name, const Texts& entries, std::string_view what) {
@@ -140,7 +141,10 @@ void check_combinations(const TrainSettings& settings) {
 
 void check_faults_and_output(const TrainSettings& settings) {
   for (const std::string& fault : settings.faults) {
-    if (!parse_fault(fault)) fail("faults", expected_fault(), io::in_quotes(fault));
+    if (parse_fault(fault)) continue;
+    const std::string name = fault.substr(0, fault.find(':'));
+    fail("faults", expected_fault(),
+         io::in_quotes(fault) + did_you_mean(name, fault_kinds(), [](const FaultKindSpec& spec) { return spec.name; }));
   }
   check_whole("fault_every", settings.fault_every, 1, kMostSteps);
   check_whole("fault_steps", settings.fault_steps, 1, kMostSteps);

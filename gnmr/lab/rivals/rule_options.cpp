@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "gnmr/core/error.h"
+#include "gnmr/core/message_text.h"
 #include "gnmr/io/json_text.h"
 #include "gnmr/io/number_text.h"
 
@@ -123,14 +124,16 @@ std::string_view take_until(std::string_view& rest, char separator) {
 /// Sets one parameter of a rule; what is wrong, or nothing.
 template <class Options>
 std::string set_parameter(Options& options, std::string_view name, std::string_view value) {
-  std::string wrong = std::string(Options::kRule) + " has no parameter " + io::in_quotes(name);
+  std::vector<std::string_view> known;
+  std::optional<std::string> wrong;
   visit_parameters(options, [&](std::string_view candidate, auto& target, Range range, std::string_view) {
+    known.push_back(candidate);
     if (candidate != name) return;
     const std::string expected = set_value(target, value, range);
-    wrong.clear();
-    if (!expected.empty()) wrong = std::string(name) + ": expected " + expected + ", got " + io::in_quotes(value);
+    wrong = expected.empty() ? "" : std::string(name) + ": expected " + expected + ", got " + io::in_quotes(value);
   });
-  return wrong;
+  if (wrong) return *wrong;
+  return std::string(Options::kRule) + " has no parameter " + io::in_quotes(name) + did_you_mean(name, known);
 }
 
 }  // namespace
@@ -139,7 +142,7 @@ RuleOptions parse_rule(std::string_view text) {
   const std::size_t colon = text.find(':');
   const std::string_view name = text.substr(0, colon);
   std::optional<RuleOptions> options = find_rule(name);
-  if (!options) fail(text, "there is no rule " + io::in_quotes(name));
+  if (!options) fail(text, "there is no rule " + io::in_quotes(name) + did_you_mean(name, rule_names()));
   if (colon == std::string_view::npos) return *options;
   std::string_view rest = text.substr(colon + 1);
   if (rest.empty() || rest.back() == ',') fail(text, "a parameter is missing at the end");
