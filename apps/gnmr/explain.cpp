@@ -89,9 +89,10 @@ int explain(const Arguments& arguments) {
 
 constexpr const char* kFooter =
     "The summary is of the whole run; then comes what happened, episode by episode, each with its verdict first:\n"
-    "  numeric   low paths of units stood out when the step was run again: these units went to recovery\n"
-    "  common    high precision showed it too: the cause is the data or the optimizer\n"
-    "  gone      the low path run again no longer showed it: a race or hardware\n"
+    "  numeric    low paths of units stood out when the step was run again: these units went to recovery\n"
+    "  common     high precision showed it too: the cause is the data or the optimizer\n"
+    "  unlocated  high precision did not show it, and no unit's low path was above its limit: errors of several units\n"
+    "             together, or a fault that does not repeat (journals of earlier versions call it gone)\n"
     "An episode is a step that was run again or sent units to recovery, with their release; successive steps with a\n"
     "common cause or nothing but denials; a mode, a resume, a note. Where there are more than --limit, modes, reruns,\n"
     "relapses and severe recoveries stay.\n\n"

@@ -107,8 +107,8 @@ const char* to_string(Verdict verdict) {
       return "numeric";
     case Verdict::common:
       return "common";
-    case Verdict::gone:
-      return "gone";
+    case Verdict::unlocated:
+      return "unlocated";
   }
   return "none";
 }
@@ -282,7 +282,7 @@ const Decision& Judge::Impl::decide_on_basis() {
 const Ruling& Judge::Impl::give_verdict(const Observation& observation, std::span<const double> given) {
   alarm = controller.observe(observation);
   judge(given, ErrorSource::trial, trial);
-  Verdict verdict = Verdict::gone;
+  Verdict verdict = Verdict::unlocated;
   if (!trial.units.empty()) {
     verdict = Verdict::numeric;
   } else if (has_free_risk() || has_non_finite_risk()) {

@@ -40,13 +40,13 @@ const char* to_string(Action action);
 
 /// What a trial found.
 enum class Verdict : std::uint8_t {
-  none,     // there was no trial
-  numeric,  // units' low paths stand out
-  common,   // high precision shows the same: data or optimizer
-  gone,     // the low path no longer shows it: a race or hardware
+  none,       // there was no trial
+  numeric,    // units' low paths stand out
+  common,     // high precision shows the same: data or optimizer
+  unlocated,  // high precision does not show it, and no unit's low path stands out
 };
 
-/// `"none"`, `"numeric"`, `"common"` or `"gone"`.
+/// `"none"`, `"numeric"`, `"common"` or `"unlocated"`.
 const char* to_string(Verdict verdict);
 
 /// What a backend can measure.

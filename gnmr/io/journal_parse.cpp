@@ -155,6 +155,7 @@ JournalRecord parse_trial(const Json& object) {
   JournalTrial trial;
   trial.step = signed_of(object, "step");
   trial.verdict = text_of(object, "verdict");
+  if (trial.verdict == "gone") trial.verdict = "unlocated";  // what earlier versions called it
   trial.units = texts_of(object, "units");
   trial.errors = numbers_of(object, "errors");
   trial.losses = numbers_of(object, "losses");

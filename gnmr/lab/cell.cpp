@@ -83,7 +83,7 @@ Reruns reruns_in(const io::Journal& journal, double plain_seconds) {
       if (trial.rerun == "replay") ++reruns.replays;
       if (trial.verdict == "numeric") ++reruns.numeric;
       if (trial.verdict == "common") ++reruns.common;
-      if (trial.verdict == "gone") ++reruns.gone;
+      if (trial.verdict == "unlocated") ++reruns.unlocated;
     }
   }
   if (seconds > 0) reruns.time_share = seconds / (seconds + plain_seconds);

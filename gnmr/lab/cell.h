@@ -43,11 +43,11 @@ struct FaultHarm {
 struct Reruns {
   std::uint64_t numeric = 0;  // trials by their verdict
   std::uint64_t common = 0;
-  std::uint64_t gone = 0;
+  std::uint64_t unlocated = 0;
   std::uint64_t replays = 0;
   double time_share = 0;  // of the run's time; steps whose harm was measured beside count as long as others
 
-  std::uint64_t trials() const { return numeric + common + gone; }
+  std::uint64_t trials() const { return numeric + common + unlocated; }
 };
 
 /// The figures of one finished run. Shares are of the watched units, means are over steps.

@@ -43,7 +43,7 @@ Json harm_json(const FaultHarm& harm) {
 Json reruns_json(const Reruns& reruns) {
   return {{"numeric", reruns.numeric},
           {"common", reruns.common},
-          {"gone", reruns.gone},
+          {"unlocated", reruns.unlocated},
           {"replays", reruns.replays},
           {"time_share", json_number(reruns.time_share)}};
 }
@@ -70,7 +70,8 @@ FaultHarm harm_of(const Json& object) {
 Reruns reruns_of(const Json& object) {
   return {.numeric = count_at(object, "numeric"),
           .common = count_at(object, "common"),
-          .gone = count_at(object, "gone"),
+          // `gone` is what older files call it.
+          .unlocated = count_at(object, object.contains("unlocated") ? "unlocated" : "gone"),
           .replays = count_at(object, "replays"),
           .time_share = run::number_of(run::field(object, "time_share"), "time_share")};
 }

@@ -227,10 +227,10 @@ class RowBuilder {
     };
     const std::string numeric = mean("numeric", [](const Reruns& reruns) { return as_number(reruns.numeric); });
     const std::string common = mean("common", [](const Reruns& reruns) { return as_number(reruns.common); });
-    const std::string gone = mean("gone", [](const Reruns& reruns) { return as_number(reruns.gone); });
+    const std::string unlocated = mean("unlocated", [](const Reruns& reruns) { return as_number(reruns.unlocated); });
     const auto trials = row_.cells.find("trials");
     if (trials != row_.cells.end() && trials->second.value != 0) {
-      row_.cells["verdicts"] = {.text = fmt::format("{}/{}/{}", numeric, common, gone)};
+      row_.cells["verdicts"] = {.text = fmt::format("{}/{}/{}", numeric, common, unlocated)};
     }
     add_reruns(
         "replays", [](const Reruns& reruns) { return as_number(reruns.replays); }, count_form());

@@ -76,9 +76,9 @@ void add_recoveries(const RunFiles& run, std::vector<Fact>& facts) {
 void add_worth(const RunFiles& run, std::vector<Fact>& facts) {
   const RerunWorth worth = rerun_worth(*run.journal, run.metrics ? &*run.metrics : nullptr);
   if (worth.reruns == 0) return;
-  facts.push_back(
-      {"steps run again", grouped(worth.reruns),
-       grouped(worth.helpful) + " helpful, " + grouped(worth.wasted) + " wasted, " + grouped(worth.gone) + " gone"});
+  facts.push_back({"steps run again", grouped(worth.reruns),
+                   grouped(worth.helpful) + " helpful, " + grouped(worth.wasted) + " wasted, " +
+                       grouped(worth.unlocated) + " unlocated"});
   facts.push_back({"time in reruns", duration_text(worth.seconds),
                    worth.share ? percent_text(*worth.share) + " of the time in steps" : std::string()});
 }

@@ -221,7 +221,8 @@ std::string worth_html(const RunView& run, const PageStyle& style) {
   Table table("Steps that were run again");
   table.column("step", true);
   table.column("verdict", false,
-               "numeric: low paths stand out; common: high precision shows it too; gone: no longer there");
+               "numeric: low paths stand out; common: high precision shows it too; unlocated: it does not, and no unit "
+               "stands out");
   table.column("worth", false, "helpful: the gradient that made the update is 0.1 or more from the alarmed one");
   table.column("unit", false, "whose low path stood out most");
   table.column("place");

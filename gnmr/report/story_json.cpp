@@ -92,15 +92,9 @@ Json episode_json(const Episode& episode) {
 }
 
 Json worth_json(const RerunWorth& worth) {
-  Json object{{"reruns", worth.reruns},
-              {"replays", worth.replays},
-              {"helpful", worth.helpful},
-              {"slight", worth.slight},
-              {"unmeasured", worth.unmeasured},
-              {"wasted", worth.wasted},
-              {"gone", worth.gone},
-              {"other", worth.other},
-              {"not_applied", worth.not_applied},
+  Json object{{"reruns", worth.reruns},          {"replays", worth.replays},       {"helpful", worth.helpful},
+              {"slight", worth.slight},          {"unmeasured", worth.unmeasured}, {"wasted", worth.wasted},
+              {"unlocated", worth.unlocated},    {"other", worth.other},           {"not_applied", worth.not_applied},
               {"seconds", number(worth.seconds)}};
   put_if_known(object, "step_seconds", worth.step_seconds);
   put_if_known(object, "share_of_step_seconds", worth.share);

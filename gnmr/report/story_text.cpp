@@ -53,8 +53,11 @@ std::string culprit_text(const io::JournalTrial& trial, std::uint64_t standing_o
 std::string verdict_text(const io::JournalTrial& trial, std::uint64_t standing_out) {
   if (trial.rerun == "replay") return "replay: run again with the units of the decision in high precision";
   if (trial.verdict == "common") return "common: high precision shows it too; the cause is the data or the optimizer";
-  if (trial.verdict == "gone") {
-    std::string text = "gone: the low path run again no longer shows it; a race or hardware";
+  if (trial.verdict == "unlocated") {
+    std::string text =
+        "unlocated: high precision does not show it, and no unit's low path is above its limit; errors of several "
+        "units "
+        "together, or a fault that does not repeat";
     if (trial.rank) text += fmt::format(", on rank {}", *trial.rank);
     return text;
   }

@@ -30,8 +30,8 @@ void count(RerunOutcome outcome, RerunWorth& worth) {
     case RerunOutcome::wasted:
       ++worth.wasted;
       break;
-    case RerunOutcome::gone:
-      ++worth.gone;
+    case RerunOutcome::unlocated:
+      ++worth.unlocated;
       break;
     case RerunOutcome::other:
       ++worth.other;
@@ -47,14 +47,15 @@ void add_if_any(std::string& text, std::uint64_t number, const std::string& what
 }  // namespace
 
 std::string_view to_string(RerunOutcome outcome) {
-  static constexpr std::array<std::string_view, 6> kNames{"helpful", "slight", "unmeasured", "wasted", "gone", "other"};
+  static constexpr std::array<std::string_view, 6> kNames{"helpful", "slight",    "unmeasured",
+                                                          "wasted",  "unlocated", "other"};
   return kNames[static_cast<std::size_t>(outcome)];
 }
 
 RerunOutcome outcome_of(const io::JournalTrial& trial) {
   if (trial.verdict == "numeric" || trial.rerun == "replay") return outcome_by_distance(trial.distance);
   if (trial.verdict == "common") return RerunOutcome::wasted;
-  if (trial.verdict == "gone") return RerunOutcome::gone;
+  if (trial.verdict == "unlocated") return RerunOutcome::unlocated;
   return RerunOutcome::other;
 }
 
@@ -85,7 +86,7 @@ std::string worth_text(const RerunWorth& worth) {
   add_if_any(outcomes, worth.slight, "slight (its norms changed by less)");
   add_if_any(outcomes, worth.unmeasured, "of unknown worth");
   add_if_any(outcomes, worth.wasted, "wasted (the cause was common)");
-  add_if_any(outcomes, worth.gone, "in which it was gone");
+  add_if_any(outcomes, worth.unlocated, "unlocated (no unit to blame)");
   add_if_any(outcomes, worth.other, "with another verdict");
   std::string text = counted(worth.reruns, "step was run again", "steps were run again");
   if (worth.replays > 0) text += " (" + counted(worth.replays, "replay", "replays") + ")";

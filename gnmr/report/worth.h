@@ -22,7 +22,7 @@ enum class RerunOutcome : std::uint8_t {
   slight,      // ... but the two gradients hardly differ
   unmeasured,  // ... and how far the gradients are apart is not known
   wasted,      // high precision shows the same: the cause is common
-  gone,        // the low path run again no longer shows it
+  unlocated,   // high precision does not show it, and no unit's low path stands out
   other,       // a verdict that is not known here
 };
 
@@ -41,7 +41,7 @@ struct RerunWorth {
   std::uint64_t slight = 0;
   std::uint64_t unmeasured = 0;
   std::uint64_t wasted = 0;
-  std::uint64_t gone = 0;
+  std::uint64_t unlocated = 0;
   std::uint64_t other = 0;
   std::uint64_t not_applied = 0;            // whose gradient made no update either
   double seconds = 0;                       // in reruns

@@ -154,7 +154,7 @@ const Ruling& Supervisor::conclude(const Observation& rerun, std::span<const dou
   // What is not a number is as far away as can be.
   const bool far = rerun_context.distance && !(*rerun_context.distance < io::kHelpfulDistance);
   audit(ruling.decision.step, is_in_force(ruling.decision.step),
-        ruling.verdict == Verdict::numeric || (ruling.verdict == Verdict::gone && far));
+        ruling.verdict == Verdict::numeric || (ruling.verdict == Verdict::unlocated && far));
   return ruling;
 }
 
@@ -174,7 +174,7 @@ void Supervisor::write_rerun(const RerunContext& context, const Ruling& ruling, 
   line.distance = context.distance;
   line.seconds = context.seconds;
   line.applied = context.applied;
-  if (ruling.verdict == Verdict::gone) line.rank = context.rank;
+  if (ruling.verdict == Verdict::unlocated) line.rank = context.rank;
   line.why = alarm_text_;
   journal_->trial(line);
 }

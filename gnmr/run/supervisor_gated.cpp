@@ -70,7 +70,7 @@ const Ruling& Supervisor::settle(const SettledStep& settled) {
   const Decision& decision = ruling_.decision;
   if (step.plan.pass == PassKind::trial) {
     const bool far = settled.rerun && settled.rerun->distance && !(*settled.rerun->distance < io::kHelpfulDistance);
-    helped = ruling_.verdict == Verdict::numeric || (ruling_.verdict == Verdict::gone && far);
+    helped = ruling_.verdict == Verdict::numeric || (ruling_.verdict == Verdict::unlocated && far);
   } else if (judge_.selector() == Selector::norms && !decision.released.empty()) {
     helped = decision.futile.empty();
   }

@@ -16,7 +16,7 @@ class StepResult:
     applied: bool = True  # whether the gradients are there for an update; False: they were dropped
     alarmed: bool = False
     rerun: str = ""  # `trial` or `replay`, where the step ran again
-    verdict: str = "none"  # of a trial: numeric, common or gone
+    verdict: str = "none"  # of a trial: numeric, common or unlocated
     admitted: tuple[str, ...] = ()
     released: tuple[str, ...] = ()
     recovered: tuple[str, ...] = ()  # in the next step

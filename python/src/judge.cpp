@@ -33,7 +33,7 @@ void bind_judge(nb::module_& module) {
       .def_ro("spent", &HearingValue::spent, "there would have been a rerun, but the cap is reached")
       .def_ro("standing_out", &HearingValue::standing_out, "units whose low paths stand out, by the patrol");
   nb::class_<RulingValue>(module, "Ruling", "The end of a step.")
-      .def_ro("verdict", &RulingValue::verdict, "none, numeric, common or gone")
+      .def_ro("verdict", &RulingValue::verdict, "none, numeric, common or unlocated")
       .def_ro("action", &RulingValue::action, "what is to be done with the update: proceed, hold or replay")
       .def_ro("clip", &RulingValue::clip, "guard `clip`: one coefficient a unit; empty: 1 for all")
       .def_ro("decision", &RulingValue::decision)

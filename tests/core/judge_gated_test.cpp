@@ -185,11 +185,14 @@ TEST(GatedSteps, AreThoseOfTheNaiveImplementation) {
     for (const auto& [name, count] : comparison.counts()) counts[name] += count;
   }
   // Everything that can happen did.
-  for (const char* name :
-       {"plain",           "plain again",    "trial",           "trial again",  "replay again",   "gate: none",
-        "gate: trial",     "gate: guard",    "held: trial",     "held: guard",  "failed",         "called",
-        "spent",           "resumed",        "ends in proceed", "ends in hold", "ends in replay", "ends in trial",
-        "verdict numeric", "verdict common", "verdict gone",    "admitted"}) {
+  for (const char* name : {"plain",           "plain again",    "trial",
+                           "trial again",     "replay again",   "gate: none",
+                           "gate: trial",     "gate: guard",    "held: trial",
+                           "held: guard",     "failed",         "called",
+                           "spent",           "resumed",        "ends in proceed",
+                           "ends in hold",    "ends in replay", "ends in trial",
+                           "verdict numeric", "verdict common", "verdict unlocated",
+                           "admitted"}) {
     EXPECT_GE(counts[name], kFewest) << name;
   }
 }

@@ -102,9 +102,9 @@ TEST_F(JudgeScene, TheSameInHighPrecisionIsCommonAndWhatIsNotSeenAgainIsGone) {
   EXPECT_TRUE(common.decision.common && common.decision.admitted.empty() && common.decision.denied.empty());
   ++step_;
   hear(judge, with(calm_, 3, kNan));
-  const Ruling& gone = conclude(judge, calm_, usual_);
-  EXPECT_EQ(gone.verdict, Verdict::gone);
-  EXPECT_FALSE(gone.decision.common);
+  const Ruling& unlocated = conclude(judge, calm_, usual_);
+  EXPECT_EQ(unlocated.verdict, Verdict::unlocated);
+  EXPECT_FALSE(unlocated.decision.common);
 }
 
 TEST_F(JudgeScene, ACompletePatrolDismissesAnAlarmOfFiniteNormsOnly) {

@@ -214,7 +214,7 @@ TEST(Judge, JudgesAsTheNaiveImplementation) {
   }
   // Everything that can happen did.
   for (const char* name : {"proceed", "hold", "replay", "trial", "dismissed", "spent", "clipped", "ends in proceed",
-                           "ends in hold", "ends in replay", "numeric", "common", "gone", "admitted by a trial"}) {
+                           "ends in hold", "ends in replay", "numeric", "common", "unlocated", "admitted by a trial"}) {
     EXPECT_GE(counts[name], kFewest) << name;
   }
   for (const char* source : {"patrol", "trial"}) {

@@ -343,7 +343,7 @@ Ruling Judge::conclude(const Norms& norms, const Errors& errors) {
   } else if (some_free_unit_at_risk(ruling.decision) || some_non_finite_risk(ruling.decision)) {
     ruling.verdict = "common";
   } else {
-    ruling.verdict = "gone";
+    ruling.verdict = "unlocated";
   }
   // "The step is common, in point 2 as in the decision, where the verdict is, and only there."
   ruling.decision.common = ruling.verdict == "common";

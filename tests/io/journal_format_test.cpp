@@ -171,6 +171,7 @@ TEST(JournalFormat, ATrialWithAllThatCanBeKnown) {
 TEST(JournalFormat, ATrialOfAnEarlierJournal) {
   const auto trial = parsed<JournalTrial>(
       R"({"kind":"trial","step":1,"verdict":"gone","units":[],"errors":[],"losses":[],"seconds":1})");
+  EXPECT_EQ(trial.verdict, "unlocated") << "what it is called now";
   EXPECT_EQ(trial.rerun, "trial");
   EXPECT_TRUE(trial.places.empty() && trial.excesses.empty() && trial.norms.empty());
   EXPECT_FALSE(trial.distance || trial.rank || trial.applied);

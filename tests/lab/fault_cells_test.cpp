@@ -79,7 +79,7 @@ TEST(FaultCells, AFileReadsBackAsItWasWritten) {
   const test::TemporaryFolder folder;
   FaultCell rich = cell("wrong-rows", "trial", 3, std::nan(""));
   rich.result.harm = FaultHarm{.faults = 9, .harmful = 7, .met = 6, .covered = 1, .of_run = 0};
-  rich.result.reruns = Reruns{.numeric = 6, .common = 1, .gone = 2, .replays = 0, .time_share = 0.05};
+  rich.result.reruns = Reruns{.numeric = 6, .common = 1, .unlocated = 2, .replays = 0, .time_share = 0.05};
   rich.result.detection =
       Detection{.faults = 9, .recall = 0.8, .precision = 0.7, .delay = 0.5, .largest_delay = 3, .outside = 2};
   rich.result.data = "a1b2";
@@ -89,6 +89,10 @@ TEST(FaultCells, AFileReadsBackAsItWasWritten) {
   ASSERT_EQ(read.size(), 2U);
   EXPECT_EQ(cell_lines(read), lines);
   EXPECT_EQ(read[1].setting("steps"), "300");
+  std::string earlier = lines;
+  earlier.replace(earlier.find("\"unlocated\""), 11, "\"gone\"");
+  test::put_file(folder.file("earlier.jsonl"), earlier);
+  EXPECT_EQ(cell_lines(cells_in_file(folder.file("earlier.jsonl"))), lines) << "the verdict was called gone";
   EXPECT_NE(lines.find("\"site\":\"after-cast\""), std::string::npos);
   test::put_file(folder.file("cells.jsonl"), lines + "{\"kind\":\"cell\",\"version\":1,\"fault\":\"x\"}\n");
   EXPECT_NE(test::error_of<Error>([&] { cells_in_file(folder.file("cells.jsonl")); }).find("line 3"),

@@ -73,7 +73,7 @@ TEST(FaultHarm, ALayerThatRunsHighInAStepHasMetItAndInAllStepsItIsCovered) {
 TEST(FaultHarm, ATransientFaultIsMetWhereItsStepRanAgain) {
   const ListedFault once{.fault = "saturate", .layer = "a", .first = 10, .last = 10, .transient = true};
   io::Journal journal;
-  journal.steps.push_back({.number = 10, .trials = {{.step = 10, .verdict = "gone"}}});
+  journal.steps.push_back({.number = 10, .trials = {{.step = 10, .verdict = "unlocated"}}});
   EXPECT_EQ(fault_harm(std::vector{once}, harm(10, 10, 1), &journal).met, 1U);
   // A sticky one is there again in the next step: a rerun alone is not enough.
   EXPECT_EQ(fault_harm(std::vector{fault()}, harm(10, 14, 1), &journal).met, 0U);

@@ -28,7 +28,7 @@ void add(std::vector<FaultCell>& cells, const std::string& fault, const std::str
     if (arm == "oracle") result.harm = FaultHarm{.faults = 10, .covered = 10};
     if (arm == "trial") {
       if (fault != "none") result.harm = FaultHarm{.faults = 10, .harmful = 8, .met = 7, .covered = 2};
-      result.reruns = Reruns{.numeric = 8, .common = 1, .gone = 1, .time_share = 0.2};
+      result.reruns = Reruns{.numeric = 8, .common = 1, .unlocated = 1, .time_share = 0.2};
       result.detection = Detection{.faults = 10,
                                    .recall = 0.9,
                                    .precision = 0.75,

@@ -52,9 +52,9 @@ TEST_F(ReportOf, StepsThatWereRunAgainHaveTheirWorth) {
     for (const char* const text :
          {"What recovery was worth: steps that were run again", "5 steps were run again (1 replay)",
           "2 helpful (the gradient changed by a tenth or more), 1 slight", "1 wasted (the cause was common)",
-          "1 in which it was gone", "That took 1.25 s, 5.7 % of the time in steps.", "1 rerun made no update",
+          "1 unlocated (no unit to blame)", "That took 1.25 s, 5.7 % of the time in steps.", "1 rerun made no update",
           "0.312 (4 × limit)", "layers.1.attention.q and 1 more", "<td>wasted</td>", "<td>slight</td>",
-          "steps run again</dt><dd>5</dd>", "2 helpful, 1 wasted, 1 gone"}) {
+          "steps run again</dt><dd>5</dd>", "2 helpful, 1 wasted, 1 unlocated"}) {
       EXPECT_TRUE(has(html, text)) << text;
     }
   }

@@ -129,7 +129,7 @@ class SampleWriter {
       trial.verdict = "common";
       trial.distance = 0.01;
     } else if (step == 130) {
-      trial.verdict = "gone";
+      trial.verdict = "unlocated";
       trial.rank = 3;
       trial.applied = false;
     } else if (step == 192) {

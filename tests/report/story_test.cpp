@@ -116,20 +116,20 @@ TEST_F(StoryOf, ATrialTellsItsVerdictFirst) {
                      .applied = true}};
   numeric.events = {event(7, "a", JournalEventKind::admitted, 0.5)};
   step(8).trials = {{.step = 8, .verdict = "common", .seconds = 0.25}};
-  step(9).trials = {{.step = 9, .verdict = "gone", .seconds = 0.25, .rank = 3, .applied = false}};
+  step(9).trials = {{.step = 9, .verdict = "unlocated", .seconds = 0.25, .rank = 3, .applied = false}};
   step(10).trials = {{.step = 10, .verdict = "none", .seconds = 0.25, .rerun = "replay", .distance = 0.01}};
   const Story story = tell();
   ASSERT_EQ(story.episodes.size(), 4U);
   EXPECT_TRUE(story.episodes[0].admitted.at(0).by_error);
   EXPECT_EQ(story.summary.worth.helpful, 1U);
-  expect_all(text_of(story),
-             {"step 7: numeric: a, weight_gradient: error 0.5, 4 times its limit of 0.125; 1 more unit stands out",
-              "rerun: loss 3.5, in the rerun 2.5; gradients at least 0.75 apart; their norms 8 and 2; 0.25 s; the "
-              "rerun's gradient made the update; helpful",
-              "a by its error: was in high precision from step 8, still so at the end", "step 8: common: ",
-              "step 9: gone: the low path run again no longer shows it; a race or hardware, on rank 3",
-              "there was no update; gone", "step 10: replay: ", "4: 1 numeric, 1 common, 1 gone, 1 replay",
-              "4 steps were run again (1 replay)"});
+  expect_all(
+      text_of(story),
+      {"step 7: numeric: a, weight_gradient: error 0.5, 4 times its limit of 0.125; 1 more unit stands out",
+       "rerun: loss 3.5, in the rerun 2.5; gradients at least 0.75 apart; their norms 8 and 2; 0.25 s; the "
+       "rerun's gradient made the update; helpful",
+       "a by its error: was in high precision from step 8, still so at the end",
+       "step 8: common: ", "a fault that does not repeat, on rank 3", "there was no update; unlocated",
+       "step 10: replay: ", "4: 1 numeric, 1 common, 1 unlocated, 1 replay", "4 steps were run again (1 replay)"});
 }
 
 TEST_F(StoryOf, EachRecoveryWithItsWorthAndCost) {

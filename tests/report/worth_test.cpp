@@ -22,7 +22,7 @@ TEST(Worth, OfOneRerun) {
   EXPECT_EQ(outcome_of(trial_of("numeric", 0.0999)), RerunOutcome::slight);
   EXPECT_EQ(outcome_of(trial_of("numeric")), RerunOutcome::unmeasured);
   EXPECT_EQ(outcome_of(trial_of("common", 5)), RerunOutcome::wasted);
-  EXPECT_EQ(outcome_of(trial_of("gone", 5)), RerunOutcome::gone);
+  EXPECT_EQ(outcome_of(trial_of("unlocated", 5)), RerunOutcome::unlocated);
   EXPECT_EQ(outcome_of(trial_of("guilty")), RerunOutcome::other);
   io::JournalTrial replay = trial_of("none", 0.5);
   replay.rerun = "replay";
@@ -32,9 +32,9 @@ TEST(Worth, OfOneRerun) {
 TEST(Worth, OfARun) {
   io::Journal journal;
   EXPECT_NE(worth_text(rerun_worth(journal, nullptr)).find("was not measured"), std::string::npos);
-  for (const char* const verdict : {"numeric", "numeric", "common", "gone"}) {
+  for (const char* const verdict : {"numeric", "numeric", "common", "unlocated"}) {
     io::JournalTrial trial = trial_of(verdict, 0.5);
-    trial.applied = std::string(verdict) != "gone";
+    trial.applied = std::string(verdict) != "unlocated";
     journal.steps.push_back({.number = static_cast<std::int64_t>(journal.steps.size())});
     journal.steps.back().trials = {trial};
   }
@@ -45,7 +45,7 @@ TEST(Worth, OfARun) {
   EXPECT_EQ(worth.reruns, 4U);
   EXPECT_EQ(worth.helpful, 2U);
   EXPECT_EQ(worth.wasted, 1U);
-  EXPECT_EQ(worth.gone, 1U);
+  EXPECT_EQ(worth.unlocated, 1U);
   EXPECT_EQ(worth.not_applied, 1U);
   EXPECT_EQ(worth.seconds, 1.5);
   EXPECT_EQ(worth.step_seconds, 15.0);

@@ -149,7 +149,7 @@ TEST(ForwardOverflow, OnceIsGoneInTheRerun) {
   for (const auto& [step, layer] : faults) {
     const io::JournalStepEntry& entry = journal.steps.at(static_cast<std::size_t>(step) - 1);
     ASSERT_EQ(entry.trials.size(), 1U) << step;
-    EXPECT_EQ(entry.trials[0].verdict, "gone") << step;
+    EXPECT_EQ(entry.trials[0].verdict, "unlocated") << step;
     EXPECT_FALSE(std::isfinite(entry.trials[0].losses.at(0)));
     EXPECT_EQ(entry.trials[0].applied, true);
   }

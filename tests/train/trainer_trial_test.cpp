@@ -113,12 +113,12 @@ TEST(TrainerTrial, ABadBatchIsCommonAndNobodysFault) {
 
 TEST(TrainerTrial, WhatIsGoneInTheRerunIsNotNumeric) {
   const SmallRuns runs;
-  const run::TrainSettings settings = trial_settings(runs, "gone");
+  const run::TrainSettings settings = trial_settings(runs, "unlocated");
   const Trouble trouble{.steps = {15}, .site = Site::after_product, .transient = true};
   const FinishedRun done = finish(settings, {}, with(trouble));
   const std::vector<io::JournalTrial> trials = trials_of(settings);
   ASSERT_EQ(trials.size(), 1u);
-  EXPECT_EQ(trials[0].verdict, "gone");
+  EXPECT_EQ(trials[0].verdict, "unlocated");
   EXPECT_EQ(trials[0].step, 15);
   EXPECT_GT(trials[0].distance.value_or(0), 0);
   EXPECT_EQ(done.outcome.admissions, 0u);
