@@ -169,6 +169,9 @@ class Supervisor {
   const Controller& controller() const { return judge_.controller(); }
   const Judge& judge() const { return judge_; }
 
+  /// Whether what a step decides is carried out: the mode is armed, and the first steps that are only watched are over.
+  bool is_in_force(std::int64_t step) const;
+
   /// Journal lines and signal rows that the disk did not take.
   std::uint64_t dropped() const;
 
@@ -181,7 +184,6 @@ class Supervisor {
  private:
   void collect_recovered(std::int64_t step);
   void tell_first_steps(std::int64_t step);
-  bool is_in_force(std::int64_t step) const;
   std::string alarm_text(const Hearing& hearing) const;
   void write_rerun(const RerunContext& context, const Ruling& ruling, const char* kind);
   void close_step(const Ruling& ruling, const io::StepContext& context);

@@ -13,7 +13,7 @@ from typing import TypeVar
 from torch import nn
 from torch.nn.parameter import UninitializedParameter
 
-from gnmr import _core, voice
+from gnmr import _core, mistakes, voice
 from gnmr._core import Error, Options
 from gnmr.control import Control
 from gnmr.control_parts import ControlParts
@@ -66,7 +66,7 @@ def attach(
     - `watch`: nothing is switched; `watch_steps`: not in the first so many steps; `disarm_after`: not any more where
       nothing that was done over so many steps helped (0: never).
     - `out`: a folder for journal.jsonl, signals.bin and the kill switch `control`. A journal that is there already is
-      gone on with where `resume_step`, the next step, is given, else it is an error.
+      continued where `resume_step`, the next step, is given, else it is an error.
     - `signals`: SIGUSR1 asks for watch, SIGUSR2 for high.
     - `min_coverage`: below this share of the multiply-adds there is a warning.
     - `seed`: of stochastic rounding. `strict`: faults in `step` are raised. `quiet`: nothing is printed.
@@ -75,6 +75,8 @@ def attach(
     - `replicas`: of parameters whose names fit a glob, the group whose ranks hold copies; None in it: each rank has a
       piece of its own. What is not named goes by its DTensor, or is a copy wherever its name is.
     """
+    mistakes.check_names("attach", options, attach)
+    mistakes.check_model("attach", model)
     ranks = ranks_of(process_group, model)
     together = ranks.together if ranks is not None else _alone
     clock = StepClock(seed=seed)
@@ -94,7 +96,7 @@ def attach(
     if not joined.found.units:
         raise Error(_nothing_found(joined.found))
     folder = _folder_of(out, ranks)
-    kill_switch = together(lambda: _kill_switch(folder, signals, ranks is None or ranks.leads))
+    kill_switch = together(lambda: _kill_switch(folder, resume_step, signals, ranks is None or ranks.leads))
     words = list(kill_switch.news())
     if ranks is not None:
         words = ranks.spread(words, 0)
@@ -145,6 +147,8 @@ def _find(model: nn.Module, choice: UnitChoice, preset: str,
         raise Error("attach: expected a model whose parameters have shapes; run lazy layers once before")
     refuse_flat_parameters(model)
     found = find_units(model, choice)
+    mistakes.check_free(found.units)
+    mistakes.check_recipe(choice.recipe, found.units)
     check_low_paths(model, found.units)
     if type(model).__name__ == "DataParallel" and any(unit.switch is not None for unit in found.units):
         raise Error("attach: copies that nn.DataParallel makes of a model cannot be switched: expected "
@@ -173,9 +177,10 @@ def _can_be_late(model: nn.Module, found: FoundUnits, options: Options) -> bool:
             and options.lock_steps > 1 and len(devices) == 1 and next(iter(devices)).type == "cuda")
 
 
-def _kill_switch(folder: str, signals: bool, leads: bool) -> KillSwitch:
+def _kill_switch(folder: str, resume_step: int | None, signals: bool, leads: bool) -> KillSwitch:
     if folder:
         os.makedirs(folder, exist_ok=True)
+        mistakes.check_journal(os.path.join(folder, "journal.jsonl"), resume_step, os.path.exists)
     return KillSwitch(os.path.join(folder, "control") if folder else "", signals, leads=leads)
 
 

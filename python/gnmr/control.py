@@ -15,9 +15,9 @@ from typing import Any
 
 from torch import Tensor
 
-from gnmr import _core
+from gnmr import _core, mistakes
 from gnmr._core import Error
-from gnmr.control_state import check_memory, checked_state, restore_memory, saved_state
+from gnmr.control_state import change_text, changes, check_memory, checked_state, restore_memory, saved_state
 from gnmr.control_late import LateSteps
 from gnmr.rerun import Closure, Rerun
 from gnmr.step_result import LateResult, StepResult
@@ -90,6 +90,7 @@ class Control(LateSteps):
         recovery, and the gradients that are left make the update. Where `applied` is False there are none. It waits for
         the norms: where `attach` chose lag 1 by itself, it is 0 from the first call on.
         """
+        mistakes.check_closure(closure)
         limit = None if max_norm is None else float(max_norm)
         if not (self._random.begun or self._told_outside or self._fault):
             self._told_outside = True
@@ -141,7 +142,7 @@ class Control(LateSteps):
     def arm(self, why: str = "the program asked for it") -> None:
         """Decisions are carried out from the next step on."""
         if self._fault:
-            raise Error(f"arm: gnmr does nothing any more ({self._fault}): attach again")
+            raise Error(f"arm: gnmr does nothing any more ({self._fault}): detach, then attach again")
         if not self._parts.joined.switchable:
             raise Error("arm: expected units that can be switched; this model has no low path")
         self._set_mode("armed", why)
@@ -156,9 +157,10 @@ class Control(LateSteps):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> dict[str, object]:
         """Takes it over, between two steps. Histories go by unit names and current options win; the report says what
-        is not as it was."""
+        is not as it was: `options` has all options that changed, and `recipe`, each as it was and as it is."""
         # All of it is looked at before anything is taken.
         check_memory(checked_state(state), self._units)
+        changed = changes(state, self._supervisor, self._units)
         report = self._supervisor.restore(bytes(state["supervisor"]))
         restore_memory(state, self._units)
         self._switchboard.rules = list(state["rules"])
@@ -169,9 +171,10 @@ class Control(LateSteps):
             # Its numbers were on their way when the state was taken.
             self._supervisor.settle(self._step, *self._no_samples())
         self._begin_step()
-        if not report["exact"]:
-            self._say(f"the state was not taken over as it is: {report}")
-        return report
+        text = change_text(changed, report)
+        if text:
+            self._warn(text)
+        return {**report, "options": changed}
 
     def detach(self) -> None:
         """The model is as it was before `attach`, and the journal is complete."""
@@ -179,6 +182,7 @@ class Control(LateSteps):
         for one in self._settled:
             self.listeners.tell(one, self)
         self._hook.remove()
+        mistakes.disown(self._units)
         self._all_low()
         for own in self._own:
             try:

@@ -177,8 +177,13 @@ class LateSteps(ControlSteps):
             self._is_settled = not exchange.is_broken
             self._say(f"nor could the other ranks be told: {second}")
 
-    def _clip_anyway(self, max_norm: float) -> float:
-        return math.nan if self._is_late and self._is_settled else super()._clip_anyway(max_norm)
+    def _clip_anyway(self, max_norm: float) -> tuple[float, float]:
+        if not (self._is_late and self._is_settled):
+            return super()._clip_anyway(max_norm)
+        # They were clipped before the fault; with several ranks nobody waits for the others here.
+        if self._exchange is None and self._pending is not None:
+            return self._measurement.numbers(self._pending)
+        return math.nan, math.nan
 
 
 def _late_number(loss: float | Tensor | None) -> Callable[[], float | None]:

@@ -24,7 +24,42 @@ def saved_state(step: int, supervisor: _core.Supervisor, rules: Sequence[str], u
     memory = {unit.name: unit.switch.memory.save() for unit in units
               if isinstance(unit.switch, LowLinear) and unit.switch.remembers}
     return {"version": _VERSION, "step": step, "supervisor": supervisor.save(), "rules": list(rules), "memory": memory,
-            "is_open": is_open}
+            "is_open": is_open, "recipe": recipe_in(units)}
+
+
+def recipe_in(units: Sequence[WatchedUnit]) -> str:
+    """The recipe of our own low path; empty: no unit has it."""
+    return next((unit.switch.recipe for unit in units if isinstance(unit.switch, LowLinear)), "")
+
+
+def changes(state: Mapping[str, Any], supervisor: _core.Supervisor,
+            units: Sequence[WatchedUnit]) -> dict[str, tuple[object, object]]:
+    """What was asked for when the state was saved and is asked for now, where that is not the same: options, and
+    `recipe`."""
+    before, now = supervisor.options_in(bytes(state["supervisor"])), supervisor.options
+    names = [str(spec["name"]) for spec in _core.option_specs()]
+    changed: dict[str, tuple[object, object]] = {
+        name: (getattr(before, name), getattr(now, name)) for name in names
+        if getattr(before, name) != getattr(now, name)}
+    recipe = recipe_in(units)
+    if state.get("recipe", recipe) != recipe:
+        changed["recipe"] = (state["recipe"], recipe)
+    return changed
+
+
+def change_text(changed: Mapping[str, tuple[object, object]], report: Mapping[str, object]) -> str:
+    """What is not as it was, in one line; empty: nothing."""
+    parts = [f"{name} {_word(before)} -> {_word(now)}" for name, (before, now) in changed.items()]
+    parts = [f"changed since it was saved, and the current values hold: {', '.join(parts)}"] if parts else []
+    parts += [f"{key.replace('_', ' ')}: {', '.join(map(str, found))}" for key, found in report.items()
+              if key.endswith("_units") and isinstance(found, list) and found]
+    if not report["exact"]:
+        parts.append("what depends on these starts afresh")
+    return f"the state was not taken over as it is: {'; '.join(parts)}" if parts else ""
+
+
+def _word(value: object) -> object:
+    return "none" if value == "" else value
 
 
 def checked_state(state: Mapping[str, Any]) -> Mapping[str, Any]:

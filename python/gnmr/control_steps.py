@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from gnmr import _core, registrations, voice
+from gnmr import _core, mistakes, registrations, voice
 from gnmr._core import Error
 from gnmr.blind_units import BlindUnits
 from gnmr.control_parts import ControlParts
@@ -61,10 +61,12 @@ class ControlSteps:
         self._registrations = -1  # when the parameters were last looked at
         self._told_unlike = False
         self._is_settled = False  # the gradients of the step are as the update takes them
+        self._settled_as: tuple[float, float, bool] | None = None  # norm, coefficient, applied, where it is known
         self._fault = ""  # why it does nothing any more
         self._blind = BlindUnits(self._units)
         self._random = RandomState()
         self.listeners = Listeners()  # told of each step
+        mistakes.own(self, self._units)
         for own in self._own:
             own.install()
         self._hook = parts.model.register_forward_pre_hook(FirstForward(self._random, parts.check_model))
@@ -72,7 +74,7 @@ class ControlSteps:
 
     def _guarded(self, run: Callable[[], StepResult], max_norm: float | None) -> StepResult:
         """What goes wrong in here is told once; the loop goes on, and is clipped as it would be."""
-        self._is_settled = False
+        self._is_settled, self._settled_as = False, None
         if not self._fault:
             before = self._step
             try:
@@ -89,24 +91,27 @@ class ControlSteps:
         else:
             self._step += 1
             self._tell_others(max_norm)
-        total = math.nan
+        total, coefficient, applied = math.nan, 1.0, True
         try:
-            if max_norm is not None:
-                total = self._clip_anyway(max_norm)
+            if self._settled_as is not None:
+                total, coefficient, applied = self._settled_as
+            elif max_norm is not None:
+                total, coefficient = self._clip_anyway(max_norm)
         except Exception as second:
             self._say(f"nor could gradients be clipped: {second}")
         self._gradients.forget()
-        return StepResult(self._step, total)
+        return StepResult(self._step, total, coefficient, applied)
 
-    def _clip_anyway(self, max_norm: float) -> float:
-        """After a fault: the norm of all gradients, which are clipped."""
+    def _clip_anyway(self, max_norm: float) -> tuple[float, float]:
+        """After a fault: the norm of all gradients, which are clipped, and what they were multiplied with; NaN: not
+        known."""
         if self._exchange is None or self._exchange.fault_is_known or self._exchange.is_broken:
             return self._measurement.clip_by_torch(max_norm)
         # The other ranks know nothing and meet nobody; but the numbers of this step are those of all.
         total, coefficient = self._gradients.total(max_norm)
         if not self._is_settled:
             self._gradients.scale(coefficient)
-        return total
+        return total, coefficient
 
     def _plain_step(self, max_norm: float | None, skipped: bool, loss: float | Tensor | None) -> StepResult:
         heard, told = self._measure(loss, skipped=skipped)
@@ -118,7 +123,7 @@ class ControlSteps:
                 return self._finish(ruling, StepResult(step, applied=False, loss=told))
             # Another rank has no update; this one does what it was asked for.
             total, coefficient = self._gradients.total(limit_of(max_norm))
-            self._settle_update(True, coefficient)
+            self._settle_update(True, total, coefficient)
             return self._finish(ruling, StepResult(step, total, coefficient, loss=told))
         hearing = self._supervisor.hear(step, self._gradients.norms, self._gradients.sampled, may_rerun=False)
         return self._decide(hearing, max_norm, told)
@@ -146,7 +151,7 @@ class ControlSteps:
         ruling = self._supervisor.conclude(
             step, self._gradients.norms, self._gradients.sampled, errors.errors(), context, loss=rerun.loss,
             clip_coefficient=told_coefficient(coefficient, max_norm))
-        self._settle_update(applied, coefficient)
+        self._settle_update(applied, total, coefficient)
         return self._finish(ruling, StepResult(step, total, coefficient, applied, True, "trial",
                                                ruling.verdict, loss=rerun.loss))
 
@@ -172,7 +177,7 @@ class ControlSteps:
                     before, norm_before, self._gradients.squares(), total, loss, math.isfinite(total)))
                 loss = rerun.loss
         applied = ruling.action != "hold" and not (kind and not math.isfinite(total))
-        self._settle_update(applied, coefficient)
+        self._settle_update(applied, total, coefficient)
         return self._finish(ruling, StepResult(self._step + 1, total, coefficient, applied, hearing.alarmed, kind,
                                                loss=loss))
 
@@ -201,12 +206,13 @@ class ControlSteps:
             self._exchange.fault_is_known = True
         raise failure.cause
 
-    def _settle_update(self, applied: bool, coefficient: float) -> None:
+    def _settle_update(self, applied: bool, total: float, coefficient: float) -> None:
         self._is_settled = True
         if not applied:
             self._gradients.drop()
         elif coefficient != 1.0:
             self._gradients.scale(coefficient)
+        self._settled_as = (total, coefficient, applied)
 
     def _measure(self, loss: float | Tensor | None, *, skipped: bool = False,
                  may_rerun: bool = False) -> tuple[Heard, float | None]:
@@ -293,6 +299,8 @@ class ControlSteps:
         self._begin_step()
 
     def _with_decision(self, result: StepResult, decision: _core.Decision) -> StepResult:
+        if not self._supervisor.is_in_force(result.step):
+            result = replace(result, would_be=True)
         if not (decision.recovered or decision.released or decision.admitted):
             return result
         return replace(result, admitted=self._names(decision.admitted), released=self._names(decision.released),
@@ -388,8 +396,8 @@ class ControlSteps:
     def _disarm(self, fault: Exception) -> None:
         here = f"on rank {self._exchange.ranks.rank}: " if self._exchange is not None else ""
         self._fault = str(fault) if isinstance(fault, RankFault) else f"{here}{type(fault).__name__}: {fault}"
-        self._warn(f"a fault in gnmr, which does nothing from here on; training goes on as the backend has it. "
-                   f"{self._fault}", always=not isinstance(fault, RankFault))
+        self._warn("a fault in gnmr, which watches and switches nothing from here on: all units run low, and "
+                   "ctl.step(max_norm=...) only clips" + self._clipping_text() + f". {self._fault}", always=not isinstance(fault, RankFault))
         if not self._quiet and not isinstance(fault, RankFault):
             traceback.print_exception(fault, file=sys.stderr)
         self._all_low()
@@ -398,6 +406,9 @@ class ControlSteps:
             self._supervisor.note(f"disarmed by a fault: {self._fault}")
         except Exception as second:
             self._say(f"nor could the journal be told: {second}")
+
+    def _clipping_text(self) -> str:
+        return ", .grad where gradients=... fails" if callable(self._parts.source) else ""
 
     def _all_low(self) -> None:
         for unit in self._units:

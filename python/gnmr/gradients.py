@@ -69,6 +69,18 @@ class Gradients:
             return [parameter.grad for parameter in self.parameters]
         return [getattr(parameter, "main_grad", None) for parameter in self.parameters]
 
+    def _gather_anyway(self) -> list[Tensor | None]:
+        """As `_gather`, for clipping after a fault: of a parameter for which the user's function fails, `.grad`."""
+        if not callable(self._source):
+            return self._gather()
+        found: list[Tensor | None] = []
+        for parameter in self.parameters:
+            try:
+                found.append(self._source(parameter))
+            except Exception:
+                found.append(parameter.grad)
+        return found
+
     def find(self) -> list[Tensor | None]:
         """The gradients as they are measured; those that `scale` multiplies are as they lie here."""
         self._is_there = False
@@ -280,7 +292,7 @@ class Gradients:
     def local_square(self) -> float:
         """Without anything of ours: this rank's share of the squared norm of all gradients, each copy once."""
         total = 0.0
-        for index, gradient in enumerate(self._gather()):
+        for index, gradient in enumerate(self._gather_anyway()):
             if gradient is not None and (self._copies is None or self._copies[index].counts):
                 part = local_of(laid_as(gradient, self.parameters[index]))
                 total += float(torch.linalg.vector_norm(_dense(part), dtype=torch.float64)) ** 2
@@ -313,8 +325,10 @@ class Gradients:
             torch._foreach_mul_(present, coefficient)
 
     @torch.no_grad()
-    def clip_by_torch(self, max_norm: float, sum_of_ranks: Callable[[float], float] | None = None) -> float:
-        """Clipping without anything of ours, for loops that must go on; the norm of all gradients."""
+    def clip_by_torch(self, max_norm: float,
+                      sum_of_ranks: Callable[[float], float] | None = None) -> tuple[float, float]:
+        """Clipping without anything of ours, for loops that must go on; the norm of all gradients, and what they were
+        multiplied with."""
         if sum_of_ranks is not None:
             square, failure = math.nan, None
             try:
@@ -325,18 +339,19 @@ class Gradients:
             if failure is not None:
                 raise failure
             if math.isnan(total):
-                return total
-            present = [local_of(gradient) for gradient in self._gather() if gradient is not None]
+                return total, 1.0
+            present = [local_of(gradient) for gradient in self._gather_anyway() if gradient is not None]
         else:
-            present = [local_of(gradient) for gradient in self._gather() if gradient is not None]
+            present = [local_of(gradient) for gradient in self._gather_anyway() if gradient is not None]
             if not present:
-                return 0.0
+                return 0.0, 1.0
             norms = [torch.linalg.vector_norm(_dense(gradient)).to(present[0].device, torch.float32)
                      for gradient in present]
             total = float(torch.linalg.vector_norm(torch.stack(norms)))
+        coefficient = min(max_norm / (total + 1e-6), 1.0)
         if present:
-            torch._foreach_mul_(present, min(max_norm / (total + 1e-6), 1.0))
-        return total
+            torch._foreach_mul_(present, coefficient)
+        return total, coefficient
 
     @torch.no_grad()
     def scale_units(self, coefficients: Sequence[float]) -> None:

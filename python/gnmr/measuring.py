@@ -198,8 +198,8 @@ class Measurement:
         if failure is not None:
             raise failure
 
-    def clip_by_torch(self, max_norm: float) -> float:
-        """Clipping without anything of ours."""
+    def clip_by_torch(self, max_norm: float) -> tuple[float, float]:
+        """Clipping without anything of ours: the norm of all gradients, and what they were multiplied with."""
         return self.gradients.clip_by_torch(max_norm, None if self.is_alone else self._sum)
 
     def _sum(self, square: float) -> float:

@@ -21,6 +21,7 @@ class StepResult:
     released: tuple[str, ...] = ()
     recovered: tuple[str, ...] = ()  # in the next step
     loss: float | None = None  # of the rerun, where there was one, else what was passed in
+    would_be: bool = False  # in watch: nothing of it was carried out; admitted and so on are what would have been
 
 
 def limit_of(max_norm: float | None) -> float:

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bind.h"
+#include "gnmr/io/state_file.h"
 #include "values.h"
 
 namespace gnmr::python {
@@ -189,6 +190,8 @@ void bind_rest(Class& supervisor) {
       .def(
           "set_rules", [](Supervisor& self, const Names& rules) { self.set_rules(run::parse_switch_rules(rules)); },
           "rules"_a, "The switchboard from the next `high` on: `GLOB=high@A:B`, steps A to B, both included.")
+      .def("is_in_force", &Supervisor::is_in_force, "step"_a,
+           "Whether what a step decides is carried out: not in watch, nor in the first steps that are only watched.")
       .def("note", &Supervisor::note, "text"_a, "A remark for the journal.")
       .def("checksum", &Supervisor::checksum,
            "Of what all ranks must have in common before a step is heard: the last decision, what is high, mode and "
@@ -233,6 +236,13 @@ void bind_rest(Class& supervisor) {
           },
           nb::sig("def restore(self, state: bytes) -> dict[str, object]"), "state"_a,
           "Takes it over; the report says what changed.")
+      .def_static(
+          "options_in",
+          [](const nb::bytes& state) {
+            const std::string_view bytes(state.c_str(), state.size());
+            return io::decode_state(std::as_bytes(std::span(bytes))).state.controller.options;
+          },
+          "state"_a, "The options that a saved state was made with.")
       .def(
           "flush",
           [](Supervisor& self, double seconds) {

@@ -20,7 +20,7 @@ from typing import Any
 
 from torch import Tensor
 
-from gnmr import voice
+from gnmr import mistakes, voice
 from gnmr._core import Error
 from gnmr.attaching import attach as attach_model
 from gnmr.control import Control
@@ -41,6 +41,8 @@ _MOST_MISSED = 10  # backwards in a row with synchronised gradients and no step 
 
 def attach(accelerator: Any, model: Any, **options: Any) -> "AcceleratorLoop":
     """Puts GNMR into a loop, after `accelerator.prepare`; `options` are those of `gnmr.attach`."""
+    mistakes.check_loop("accelerate.attach", accelerator, "an accelerate.Accelerator", ("distributed_type", "backward"))
+    mistakes.check_names("accelerate.attach", options, attach_model)
     kind = getattr(accelerator.distributed_type, "name", str(accelerator.distributed_type))
     if kind in _REFUSED:
         raise Error(f"attach: {_REFUSED[kind]}: there is no place where norms of layers could be taken before")

@@ -18,7 +18,7 @@ from typing import Any
 
 from torch import Tensor
 
-from gnmr import voice
+from gnmr import mistakes, voice
 from gnmr._core import Error
 from gnmr.attaching import attach as attach_model
 from gnmr.control import Control
@@ -42,6 +42,8 @@ def attach(trainer: Any, *, clip: bool = True, rerun: bool = False, log: bool = 
     - `log`: numbers of GNMR stand in the Trainer's own log lines, as `gnmr_...`.
     - `listeners`: of gnmr.telemetry; they are closed when training ends.
     """
+    mistakes.check_loop("hugging_face.attach", trainer, "a transformers.Trainer", ("args", "add_callback", "model"))
+    mistakes.check_names("hugging_face.attach", options, attach_model)
     _refuse(trainer, clip, rerun)
     return TrainerLoop(trainer, LoopChoice(clip, rerun, log, listeners), options)
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from torch import Tensor
 
+from gnmr import mistakes
 from gnmr._core import Error
 from gnmr.attaching import attach as attach_model
 from gnmr.control import Control
@@ -40,6 +41,7 @@ class CallbackHooks:
 
     def __init__(self, *, clip: bool = True, log: bool = True, listeners: Sequence[Listener] = (),
                  **options: Any) -> None:
+        mistakes.check_names("GnmrCallback", options, attach_model)
         self._clip = clip
         self._log = log
         self._listeners = listeners

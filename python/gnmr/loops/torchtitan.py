@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gnmr import mistakes
 from gnmr._core import Error
 from gnmr.attaching import attach as attach_model
 from gnmr.control import Control
@@ -25,6 +26,8 @@ from gnmr.loops.patches import Patches
 def attach(trainer: Any, *, clip: bool = True, **options: Any) -> "TorchtitanLoop":
     """Puts GNMR into a Trainer's loop; `options` are those of `gnmr.attach`. `clip=False`: torchtitan clips, behind
     GNMR's measurement."""
+    mistakes.check_loop("torchtitan.attach", trainer, "a torchtitan Trainer", ("model_parts",))
+    mistakes.check_names("torchtitan.attach", options, attach_model)
     if len(trainer.model_parts) != 1:
         raise Error(f"attach: expected one model part, got {len(trainer.model_parts)}: pipeline stages are not here "
                     "yet")

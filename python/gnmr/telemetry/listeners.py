@@ -73,6 +73,7 @@ def numbers_of(result: StepResult, control: "Control") -> dict[str, float]:
         "released": float(len(result.released)),
         "recovered": float(len(result.recovered)),
         "high": float(len(control.high)),
+        "would_be": float(result.would_be),
         "journal_dropped": float(supervisor.dropped),
     }
     if not math.isnan(result.total_norm):
