@@ -19,7 +19,8 @@ from gnmr.control import Control
 from gnmr.control_parts import ControlParts
 from gnmr.gradients import Source
 from gnmr.kill_switch import KillSwitch
-from gnmr.low_linear import LowLinear, StepClock
+from gnmr.layer_switch import LayerSwitch
+from gnmr.low_linear import StepClock
 from gnmr.preflight import preflight
 from gnmr.ranks import Group, Ranks, ranks_of
 from gnmr.ranks_exchange import Exchange
@@ -68,7 +69,8 @@ def attach(
     - `out`: a folder for journal.jsonl, signals.bin and the kill switch `control`. A journal that is there already is
       continued where `resume_step`, the next step, is given, else it is an error.
     - `signals`: SIGUSR1 asks for watch, SIGUSR2 for high.
-    - `min_coverage`: below this share of the multiply-adds there is a warning.
+    - `min_coverage`: below this share of the multiply-adds there is a warning. Layers that make logits, and frozen
+      ones without a low path, do not count.
     - `seed`: of stochastic rounding. `strict`: faults in `step` are raised. `quiet`: nothing is printed.
     - `process_group`: the ranks that train this model together; None: all, where torch.distributed is initialised;
       False: this process is for itself. All ranks of it attach, and call what the control has, together.
@@ -155,7 +157,7 @@ def _find(model: nn.Module, choice: UnitChoice, preset: str,
                     "DistributedDataParallel")
     for unit in found.units:
         frozen = not any(parameter.requires_grad for parameter in unit.parameters)
-        if isinstance(unit.switch, LowLinear) and frozen:
+        if isinstance(unit.switch, LayerSwitch) and frozen:
             unit.switch.measures_output = True
     return chosen, found
 
@@ -209,12 +211,13 @@ def _nothing_found(found: FoundUnits) -> str:
 
 def _tell(joined: Joined, options: Options, min_coverage: float) -> None:
     coverage = joined.found.coverage
-    print(f"gnmr: {coverage.text()}", file=sys.stderr)
-    if not joined.switchable:
-        print("gnmr: the model has no low path that could be left: it is only watched. "
-              "recipe=... gives it one, register_switch tells of yours", file=sys.stderr)
     if coverage.share < min_coverage:
-        voice.warn(f"watching only {coverage.share:.1%} of the multiply-adds: faults in the rest go unseen. "
-                   f"{coverage.text()}", stacklevel=3)
+        voice.warn(f"{coverage.text()}. Faults in the rest go unseen: that is less than min_coverage={min_coverage:g}",
+                   stacklevel=3)
+    else:
+        print(f"gnmr: {coverage.text()}", file=sys.stderr)
+    if not joined.switchable:
+        print("gnmr: no unit has a low path, so nothing can be switched: the model is only watched. recipe=... gives "
+              "linear layers one, register_switch names yours", file=sys.stderr)
     if options.max_o == 0 and joined.switchable:
         voice.warn("max_o is 0, so no unit is ever recovered", stacklevel=3)

@@ -8,7 +8,7 @@ Non-goals: what is looked up.
 from __future__ import annotations
 
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import Any
 from weakref import WeakValueDictionary
 
 import torch
@@ -16,23 +16,20 @@ from torch import Tensor
 
 from gnmr._core import Error
 
-if TYPE_CHECKING:
-    from gnmr.low_linear import LowLinear
-
 _numbers = count(1)
-_layers: WeakValueDictionary[int, LowLinear] = WeakValueDictionary()
+_layers: WeakValueDictionary[int, Any] = WeakValueDictionary()
 
 
-def new_handle(low: LowLinear) -> Tensor:
-    """The number of a layer."""
+def new_handle(layer: object) -> Tensor:
+    """The number of a layer's switch."""
     number = next(_numbers)
-    _layers[number] = low
+    _layers[number] = layer
     return torch.tensor(number, device="cpu")
 
 
-def layer_of(handle: Tensor) -> LowLinear:
-    """The layer that was given this number."""
-    low = _layers.get(int(handle))
-    if low is None:
+def layer_of(handle: Tensor) -> Any:
+    """The switch of the layer that was given this number."""
+    layer = _layers.get(int(handle))
+    if layer is None:
         raise Error("low_linear: expected a layer that is attached; a compiled block outlived its control")
-    return low
+    return layer

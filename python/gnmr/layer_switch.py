@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from gnmr import instance_forward
+from gnmr import instance_forward, layer_handles
 from gnmr.instance_forward import ForgottenInCopies
-from gnmr.product_errors import PLACES, ErrorSums
+from gnmr.product_errors import PLACES, ErrorSums, SquareSum
 
 _Module = TypeVar("_Module", bound=nn.Module)
 
@@ -31,6 +31,9 @@ class LayerSwitch(ForgottenInCopies, Generic[_Module]):
         self.comparing = False
         self.calls = 0  # of forward with gradients, since the step began, or 1
         self.errors = [ErrorSums() for _ in PLACES]
+        self.measures_output = False  # the unit's norm is that of its output's gradient: nothing in it is trained
+        self._output_square = SquareSum()
+        self.handle = layer_handles.new_handle(self)
         self._forward = forward
 
     def install(self) -> None:
@@ -48,6 +51,7 @@ class LayerSwitch(ForgottenInCopies, Generic[_Module]):
     def begin_step(self) -> None:
         """Forgets what was measured in the last step, or in the first run of this one."""
         self.calls = 0
+        self._output_square = SquareSum()
 
     def note_call(self) -> None:
         """The module is called, with gradients."""
@@ -57,6 +61,20 @@ class LayerSwitch(ForgottenInCopies, Generic[_Module]):
 
     def end_step(self) -> None:
         """What the low path remembers takes the step in."""
+
+    def measure_output(self, gradient: Tensor) -> None:
+        """Adds the output's gradient of a micro-batch to its squared norm."""
+        self._output_square.add(gradient)
+
+    @property
+    def output_square(self) -> float | None:
+        """The squared norm of the output's gradient in this step, where that is the unit's norm; waits for a device."""
+        return self._output_square.value()
+
+    @property
+    def output_number(self) -> float | Tensor | None:
+        """The same, without a wait: a tensor where it is on a device."""
+        return self._output_square.number()
 
     def begin_trial(self) -> None:
         self.begin_step()

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gnmr import _core, fp8_matrix, layer_handles, low_linear_ops
+from gnmr import _core, fp8_matrix, low_linear_ops
 from gnmr._core import Error
 from gnmr.amax_memory import AmaxMemory
 from gnmr.casts import (
@@ -36,9 +36,9 @@ from gnmr.casts import (
 from gnmr.fp8_matrix import Fp8Cast, Fp8Matrix, Fp8Side, cast_to_fp8, makes_codes
 from gnmr.instance_forward import switch_of
 from gnmr.layer_switch import LayerSwitch
+from gnmr.linear_layers import shape_of
 from gnmr.low_linear_traced import Neighbours, kind_of, kinds, traced_layer
 from gnmr.once import differentiable_once, unviewed
-from gnmr.product_errors import SquareSum
 from gnmr.switches import ExtraBytes
 
 #: An operand as the low path has it: numbers, or codes with their scales.
@@ -58,40 +58,51 @@ def _numbers(operand: LowOperand, sums_over_rows: bool) -> Tensor:
     return operand.values(sums_over_rows) if isinstance(operand, Fp8Matrix) else operand.to(torch.float32)
 
 
-class LowLinear(LayerSwitch[nn.Linear]):
+class LowLinear(LayerSwitch[Any]):
     """The switch of one linear layer: measuring, installed, frugal (gnmr.switches)."""
 
     backend = "gnmr's low linear"
     counts_compiled_calls = True
     high_is_exact = True
 
-    def __init__(self, module: nn.Linear, recipe: str, layer: int, clock: StepClock,
+    def __init__(self, module: nn.Module, recipe: str, layer: int, clock: StepClock,
                  neighbours: Neighbours | None = None) -> None:
         """`neighbours`: the layers that may be compiled together with it."""
         rules = recipe_of(recipe)
-        super().__init__(module, forward, 3 * module.in_features * module.out_features,
+        self.outputs, self.inputs = shape_of(module)
+        super().__init__(module, self.entry, 3 * self.inputs * self.outputs,
                          [rules.expected_error(product) for product in range(3)])
         self.recipe = recipe
         self.rules = rules
         self.memory = AmaxMemory(rules)
         self.remembers = any(self.memory.wants(operand) for operand in range(3))
-        self.handle = layer_handles.new_handle(self)
         traced = traced_layer(recipe, rules)
         self.kind = -1 if traced is None else kind_of(traced)  # for compilers, of gnmr.low_linear_traced; -1: none
         self.neighbours = neighbours or Neighbours()
-        self.measures_output = False
-        self._output_square = SquareSum()
         self._layer = layer
         self._clock = clock
         self._may_run_on: torch.device | None = None  # that is no CPU, and was looked at
+
+    @property
+    def entry(self) -> Callable[..., Tensor]:
+        """What takes the place of the instance's forward."""
+        return forward
+
+    def plain(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """The layer without us, by its own kernel."""
+        return functional.linear(input, weight, bias)
+
+    def high_weight_gradient(self, gradient: Tensor, matrix: Tensor) -> Tensor:
+        """As the layer without us makes it, [outputs, inputs]."""
+        return torch.mm(gradient.t(), matrix)
 
     def stand_among(self, neighbours: Neighbours) -> None:
         """Before a compiler sees it: the layers that it is compiled together with."""
         self.neighbours.hear(self._layer, False)
         self.neighbours = neighbours
-        (outputs, inputs), device = self.module.weight.shape, self.module.weight.device
+        device = self.module.weight.device
         if self.kind >= 0 and device.type == "cuda" and kinds[self.kind].has_codes:
-            plans = fp8_matrix.plans_of_layer(self.recipe, inputs, outputs, device)
+            plans = fp8_matrix.plans_of_layer(self.recipe, self.inputs, self.outputs, device)
             self.kind = kind_of(replace(kinds[self.kind], plans=plans))
         neighbours.hear(self._layer, self.high or self.comparing)
 
@@ -110,24 +121,9 @@ class LowLinear(LayerSwitch[nn.Linear]):
     def begin_step(self) -> None:
         super().begin_step()
         self.memory.begin_step()
-        self._output_square = SquareSum()
 
     def end_step(self) -> None:
         self.memory.end_step()
-
-    def measure_output(self, gradient: Tensor) -> None:
-        """Adds the output's gradient of a micro-batch to its squared norm."""
-        self._output_square.add(gradient)
-
-    @property
-    def output_square(self) -> float | None:
-        """The squared norm of the output's gradient in this step, where that is the unit's norm; waits for a device."""
-        return self._output_square.value()
-
-    @property
-    def output_number(self) -> float | Tensor | None:
-        """The same, without a wait: a tensor where it is on a device."""
-        return self._output_square.number()
 
     def recovery_bytes(self) -> ExtraBytes:
         if not makes_codes(self.module.weight):
@@ -135,11 +131,10 @@ class LowLinear(LayerSwitch[nn.Linear]):
             # block the input is copied, and takes the place of its cast.
             return ExtraBytes()
         # The low path keeps a byte of each element of the input; that it also keeps one of each weight is to the good.
-        return ExtraBytes(0, (self.module.weight.element_size() - 1) * self.module.in_features)
+        return ExtraBytes(0, (self.module.weight.element_size() - 1) * self.inputs)
 
     def trial_bytes(self) -> ExtraBytes:
-        inputs, outputs = self.module.in_features, self.module.out_features
-        weight = self.module.weight
+        inputs, outputs, weight = self.inputs, self.outputs, self.module.weight
         if not (makes_codes(weight) and fp8_matrix.has_real_products(self.recipe, inputs, outputs, weight.device)):
             # Casts of two operands, the low product and its difference from the high one, in float32.
             return ExtraBytes(4 * 3 * inputs * outputs, 4 * (2 * inputs + 2 * outputs))
@@ -277,17 +272,20 @@ class LowLinear(LayerSwitch[nn.Linear]):
 def forward(module: nn.Linear, input: Tensor) -> Tensor:
     """The `forward` of an instance that has a low path."""
     low: LowLinear | None = switch_of(module)
-    weight: Tensor = module.weight
-    bias: Tensor | None = module.bias
     if low is None:
-        return functional.linear(input, weight, bias)
+        return functional.linear(input, module.weight, module.bias)
+    return run_layer(low, input, module.weight, module.bias)
+
+
+def run_layer(low: LowLinear, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """The layer on the path that its switch says; `weight` is [outputs, inputs]."""
     if torch.compiler.is_compiling():
         return low_linear_ops.linear(input, weight, bias, low)
     trains = torch.is_grad_enabled()
     observes = low.remembers or low.comparing or low.measures_output
     if low.high and not (observes and trains) and not low.comparing:
         low.calls += trains
-        return functional.linear(input, weight, bias)
+        return low.plain(input, weight, bias)
     device = input.device.type
     if not torch.is_autocast_enabled(device):
         return _apply(input, weight, bias, low, trains)
@@ -298,7 +296,7 @@ def forward(module: nn.Linear, input: Tensor) -> Tensor:
 
 def _apply(input: Tensor, weight: Tensor, bias: Tensor | None, low: LowLinear, trains: bool) -> Tensor:
     if not low_linear_ops.are_alike(input, weight, bias):
-        return functional.linear(input, weight, bias)
+        return low.plain(input, weight, bias)
     result: Tensor = _LinearFunction.apply(input, weight, bias, low, trains)  # type: ignore[no-untyped-call]
     return result
 
@@ -360,7 +358,7 @@ def backward_products(low: LowLinear, saved: Saved, gradient: Tensor, wants_inpu
         weight_gradient = low.low_weight_gradient(gradient, low_gradient, matrix, saved.low_input)
     elif wants_weight:
         assert matrix is not None
-        weight_gradient = torch.mm(gradient.t(), matrix)
+        weight_gradient = low.high_weight_gradient(gradient, matrix)
         low.compare(WEIGHT_GRADIENT, lambda: low.low_weight_gradient(gradient, None, matrix, None), weight_gradient)
     return input_gradient, weight_gradient
 
@@ -379,7 +377,7 @@ class _LinearFunction(torch.autograd.Function):
                 observe_forward(low, matrix, weight, False)
             ctx.runs_low = False
             ctx.save_for_backward(weight, None, None, matrix, None, None)
-            return unviewed(functional.linear(input, weight, bias))
+            return unviewed(low.plain(input, weight, bias))
         keeps = trains and ctx.needs_input_grad[1], trains and ctx.needs_input_grad[0]
         result, ctx.runs_low, low_input, low_weight = forward_product(low, matrix, weight, trains, keeps)
         if bias is not None:

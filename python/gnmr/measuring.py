@@ -14,7 +14,7 @@ from torch import Tensor
 from gnmr.device_stream import OnItsWay
 from gnmr.gradients import Gradients
 from gnmr.local_sums import LocalSums
-from gnmr.low_linear import LowLinear
+from gnmr.layer_switch import LayerSwitch
 from gnmr.ranks_exchange import Exchange, Heard, Meeting, Word
 from gnmr.ranks_joining import Joined
 from gnmr.rerun import ErrorSquares
@@ -66,7 +66,7 @@ class Measurement:
         self.unlike: list[int] = []  # units whose copies had different norms in the last step
         self._outputs = joined.outputs
         self._frozen = [(index, unit.switch) for index, unit in enumerate(joined.found.units)
-                        if isinstance(unit.switch, LowLinear) and unit.switch.measures_output]
+                        if isinstance(unit.switch, LayerSwitch) and unit.switch.measures_output]
 
     @property
     def is_alone(self) -> bool:

@@ -13,6 +13,7 @@ from torch import nn
 from gnmr import _core
 from gnmr._core import Error
 from gnmr.gradients import Gradients, Source
+from gnmr.layer_switch import LayerSwitch
 from gnmr.low_linear import LowLinear
 from gnmr.ranks import Ranks
 from gnmr.ranks_pieces import (
@@ -28,7 +29,7 @@ from gnmr.ranks_pieces import (
     merged,
 )
 from gnmr.switches import MeasuringSwitch
-from gnmr.units import Coverage, FoundUnits, LeftOut, WatchedUnit, plain_name, times_wrapped
+from gnmr.units import Coverage, FoundUnits, LeftOut, WatchedUnit, plain_name, share_of, times_wrapped
 
 
 @dataclass
@@ -128,7 +129,7 @@ def _report_of(unit: WatchedUnit) -> UnitReport:
     measuring = unit.switch if isinstance(unit.switch, MeasuringSwitch) else None
     return UnitReport(
         unit.name, unit.cost, unit.switch is not None,
-        isinstance(unit.switch, LowLinear) and unit.switch.measures_output,
+        isinstance(unit.switch, LayerSwitch) and unit.switch.measures_output,
         tuple(measuring.places) if measuring is not None else (),
         tuple(measuring.expected) if measuring is not None else ())
 
@@ -143,7 +144,8 @@ def _rank_report(ranks: Ranks, model: nn.Module, found: FoundUnits,
         names.append(plain_name(name, wrapped))
         pieces[names[-1]] = layouts.add(names[-1], parameter)
     report = RankReport([_report_of(unit) for unit in found.units],
-                        [(one.name, one.cost, one.reason) for one in found.coverage.left_out], layouts.texts, pieces)
+                        [(one.name, one.cost, one.reason, one.counts) for one in found.coverage.left_out],
+                        layouts.texts, pieces)
     return report, names, layouts
 
 
@@ -174,11 +176,9 @@ def _holders(everybody: Everybody, name: str) -> int:
 def _coverage(here: Coverage, reports: Sequence[RankReport], known: dict[str, UnitReport],
               switchable: int) -> Coverage:
     """The coverage of all ranks' units."""
-    left_out = {name: LeftOut(name, cost, reason) for report in reports for name, cost, reason in report.left_out
-                if name not in known}
+    left_out = {row[0]: LeftOut(*row) for report in reports for row in report.left_out if row[0] not in known}
     watched = sum(unit.cost for unit in known.values())
-    everything = watched + sum(one.cost for one in left_out.values())
-    return replace(here, units=len(known), switchable=switchable, share=watched / everything if everything else 0.0,
+    return replace(here, units=len(known), switchable=switchable, share=share_of(watched, left_out.values()),
                    left_out=list(left_out.values()))
 
 

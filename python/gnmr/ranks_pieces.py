@@ -69,7 +69,7 @@ class RankReport:
     """What a rank has. It is the same on ranks that differ only in their place of a mesh: sent once for all of them."""
 
     units: list[UnitReport] = field(default_factory=list)
-    left_out: list[tuple[str, int, str]] = field(default_factory=list)
+    left_out: list[tuple[str, int, str, bool]] = field(default_factory=list)
     layouts: list[str] = field(default_factory=list)
     pieces: dict[str, int] = field(default_factory=dict)  # by parameter, which layout it has
 

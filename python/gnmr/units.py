@@ -6,8 +6,9 @@ Non-goals: measuring, deciding.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import nn
@@ -16,13 +17,16 @@ from gnmr import _core
 from gnmr._core import Error, glob_matches
 from gnmr.fp8_matrix import refusal
 from gnmr.instance_forward import is_replaced
+from gnmr.layer_switch import LayerSwitch
+from gnmr.linear_layers import has_own_forward, is_linear, is_transposed, linear_cost
+from gnmr.low_conv1d import LowConv1D
 from gnmr.low_linear import LowLinear, StepClock
 from gnmr.low_linear_traced import Neighbours
 from gnmr.ranks_pieces import is_spread
 from gnmr.switches import Switch, backend_name, maker_of
 
 #: Layers that make logits: neither low nor watched, as in the C++ trainer.
-DEFAULT_DENY = ("head", "*.head", "lm_head", "*.lm_head", "output", "embed_out")
+DEFAULT_DENY = ("head", "*.head", "lm_head", "*.lm_head", "output", "embed_out", "output_layer", "*.output_layer")
 
 _WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 
@@ -58,6 +62,7 @@ class LeftOut:
     name: str
     cost: int
     reason: str
+    counts: bool = True  # in the share that is watched
 
 
 @dataclass
@@ -66,19 +71,23 @@ class Coverage:
 
     units: int
     switchable: int
-    share: float  # of the multiply-adds of all weights
+    #: Of the multiply-adds of all weights that are trained or have a low path; layers that make logits do not count.
+    share: float
     left_out: list[LeftOut] = field(default_factory=list)
     backends: dict[str, int] = field(default_factory=dict)  # units of this process by who switches them
+    adapters: int = 0  # units of this process that stay in high precision because they are LoRA's
 
     def text(self) -> str:
-        """One line: `watching 278 of 280 units, 99.1% of multiply-adds; 2 skipped: lm_head (denied), ...`."""
+        """One line: `watching 278 of 280 units, 99.1% of multiply-adds; 2 skipped: lm_head (makes logits), ...`."""
         line = f"watching {self.units} of {self.units + len(self.left_out)} units, {self.share:.1%} of multiply-adds"
         if self.left_out:
             shown = ", ".join(f"{one.name} ({one.reason})" for one in self.left_out[:4])
             more = f" and {len(self.left_out) - 4} more" if len(self.left_out) > 4 else ""
             line += f"; {len(self.left_out)} skipped: {shown}{more}"
-        if 0 < self.switchable < self.units:
-            line += f"; {self.units - self.switchable} have no switch and are only watched"
+        if 0 < self.switchable < self.units - self.adapters:
+            line += f"; {self.units - self.switchable - self.adapters} have no switch and are only watched"
+        if self.adapters:
+            line += f"; {self.adapters} LoRA adapters stay in high precision"
         if self.backends:
             several = len(self.backends) > 1
             line += "; switched by " + ", ".join(f"{name} ({count})" if several else name
@@ -124,37 +133,47 @@ def times_wrapped(model: nn.Module) -> int:
         model = model.get_submodule(names[0])
 
 
-def _linear_cost(module: nn.Linear) -> int:
-    return max(3 * module.in_features * module.out_features, 1)
+def share_of(watched: int, left_out: Iterable[LeftOut]) -> float:
+    """Which share of all that counts is watched."""
+    everything = watched + sum(one.cost for one in left_out if one.counts)
+    return watched / everything if everything else 0.0
 
 
-def _trouble(module: nn.Linear, recipe: str | None) -> str:
+def _trouble(module: nn.Module, recipe: str) -> str:
     """Why a linear layer cannot have our low path; empty: it can."""
-    if recipe is None:
-        return ""
+    weight: Any = module.weight
     if is_replaced(module):
         return "its forward is replaced on the instance already"
-    if type(module).forward is not nn.Linear.forward:
+    if has_own_forward(module):
         return f"{type(module).__name__} has a forward of its own: register_switch tells how to switch it"
-    if not module.weight.is_floating_point():
-        return f"its weight is {str(module.weight.dtype).removeprefix('torch.')}"
-    if module.weight.numel() == 0:
+    if not weight.is_floating_point():
+        return f"its weight is {str(weight.dtype).removeprefix('torch.')}"
+    if weight.numel() == 0:
         return "its weight is empty"
-    reason = refusal(recipe, module.weight.device)
+    reason = refusal(recipe, weight.device)
     if reason:
         raise Error(f"recipe={recipe!r}: {reason}. Leave recipe out to watch the model, or register a switch for its "
                     "layers")
     return ""
 
 
-def _unmeasured(module: nn.Module, recipe: str | None) -> str:
-    """Why a module has no norm; empty: it has one."""
+def _unmeasured(module: nn.Module) -> str:
+    """Why the gradients of a module have no norm; empty: they have one."""
     for parameter in module.parameters():
         if type(parameter.data) is not torch.Tensor and not is_spread(parameter.data):
             return f"its weight is a {type(parameter.data).__name__}, whose norm is not known here"
-    if recipe is None and not any(parameter.requires_grad for parameter in module.parameters()):
-        return "nothing in it is trained"
     return ""
+
+
+def _is_trained(module: nn.Module) -> bool:
+    return any(parameter.requires_grad for parameter in module.parameters())
+
+
+def _adapted_layer(name: str) -> str:
+    """The name of the layer that a LoRA adapter (peft's `lora_A`, `lora_B`) belongs to; empty: it is no adapter."""
+    parts = name.split(".")
+    place = next((place for place, part in enumerate(parts) if part.lower().startswith("lora_")), 0)
+    return ".".join([*parts[:place], "base_layer"]) if place else ""
 
 
 class _Walk:
@@ -165,13 +184,14 @@ class _Walk:
         self._owner: dict[int, str] = {}
         self._neighbours = Neighbours()
         self.units: list[WatchedUnit] = []
+        self.adapters = 0
         self.left_out: list[tuple[LeftOut, nn.Module]] = []
 
     def visit(self, name: str, module: nn.Module) -> None:
         make = maker_of(module)
-        if make is None and not isinstance(module, nn.Linear):
+        if make is None and not is_linear(module):
             return
-        cost = _linear_cost(module) if isinstance(module, nn.Linear) else max(_parameter_count(module), 1)
+        cost = linear_cost(module) if is_linear(module) else max(_parameter_count(module), 1)
         switch: Switch | None = None
         reason = self._refusal(name, module)
         if not reason and make is not None:
@@ -183,14 +203,23 @@ class _Walk:
             elif made is not None:
                 switch, cost = made, made.cost
         # After the backend, which knows its own kinds of tensors and says more of them.
-        reason = reason or _unmeasured(module, self._choice.recipe)
-        if not reason and make is None and isinstance(module, nn.Linear):
+        reason = reason or _unmeasured(module)
+        is_adapter = not reason and make is None and self._choice.recipe is not None and self._stays_high(name)
+        self.adapters += is_adapter
+        if not reason and make is None and self._choice.recipe is not None and not is_adapter:
             reason = _trouble(module, self._choice.recipe)
-            if not reason and self._choice.recipe is not None:
-                switch = LowLinear(module, self._choice.recipe, len(self.units), self._choice.clock,
-                                   self._neighbours)
+            if not reason:
+                low_path = LowConv1D if is_transposed(module) else LowLinear
+                switch = low_path(module, self._choice.recipe, len(self.units), self._choice.clock, self._neighbours)
+        counts = True
+        if not reason and not _is_trained(module) and not isinstance(switch, LayerSwitch):
+            # The norm of what is not trained is that of its output's gradient, which our own switches measure.
+            reason, counts = "frozen, its switch measures no output", switch is not None
+            if not counts:
+                reason = "frozen, has no low path"
         if reason:
-            self.left_out.append((LeftOut(name, cost, reason), module))
+            counts = counts and not any(glob_matches(glob, name) for glob in DEFAULT_DENY)
+            self.left_out.append((LeftOut(name, cost, reason, counts), module))
             return
         parameters = list(module.parameters())
         for parameter in parameters:
@@ -202,11 +231,17 @@ class _Walk:
         if not any(glob_matches(glob, name) for glob in choice.allow):
             return "not allowed"
         if any(glob_matches(glob, name) for glob in choice.deny):
-            return "denied"
+            return "makes logits" if any(glob_matches(glob, name) for glob in DEFAULT_DENY) else "denied"
         for parameter in module.parameters():
             if id(parameter) in self._owner:
                 return f"its weight belongs to {self._owner[id(parameter)]}"
         return ""
+
+    def _stays_high(self, name: str) -> bool:
+        """Whether it is a LoRA adapter that no glob of `allow` means by itself, apart from the layer it belongs to."""
+        adapted = _adapted_layer(name)
+        return bool(adapted) and not any(glob_matches(glob, name) and not glob_matches(glob, adapted)
+                                         for glob in self._choice.allow)
 
 
 def _parameter_count(module: nn.Module) -> int:
@@ -219,15 +254,14 @@ def _looks_up(module: nn.Module) -> bool:
 
 
 def _other_weights(modules: Sequence[tuple[str, nn.Module]], known: set[int]) -> list[LeftOut]:
-    """Modules that multiply by weights of their own and are no candidates: convolutions, experts in one tensor, GPT-2's
-    Conv1D."""
+    """Modules that multiply by weights of their own and are no candidates: convolutions, experts in one tensor."""
     counted = {id(parameter) for _, module in modules if id(module) in known or _looks_up(module)
                for parameter in module.parameters(recurse=False)}
     found = []
     for name, module in modules:
         count = 0
         for parameter in module.parameters(recurse=False):
-            if id(parameter) not in counted and sum(size > 1 for size in parameter.shape) > 1:
+            if id(parameter) not in counted and parameter.requires_grad and sum(size > 1 for size in parameter.shape) > 1:
                 counted.add(id(parameter))
                 count += parameter.numel()
         if count and id(module) not in known:
@@ -250,8 +284,7 @@ def find_units(model: nn.Module, choice: UnitChoice) -> FoundUnits:
     known = owned | {id(child) for _, module in left_out for child in module.modules()}
     told = [one for one, _ in left_out] + _other_weights(modules, known)
     watched = sum(unit.cost for unit in walk.units)
-    everything = watched + sum(one.cost for one in told)
     switchable = sum(unit.switch is not None for unit in walk.units)
-    share = watched / everything if everything else 0.0
     backends = Counter(backend_name(unit.switch) for unit in walk.units if unit.switch is not None)
-    return FoundUnits(walk.units, Coverage(len(walk.units), switchable, share, told, dict(backends)))
+    return FoundUnits(walk.units, Coverage(len(walk.units), switchable, share_of(watched, told), told,
+                                           dict(backends), walk.adapters))

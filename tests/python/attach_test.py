@@ -124,7 +124,8 @@ def test_detach_leaves_what_others_have_put_there() -> None:
 def test_coverage_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     ctl = gnmr.attach(make_model())
     told = capsys.readouterr().err
-    assert "watching 8 of 9 units, 98.5% of multiply-adds; 1 skipped: head (denied)" in told
+    assert "watching 8 of 9 units, 100.0% of multiply-adds; 1 skipped: head (makes logits)" in told
+    assert told.count("multiply-adds") == 1
     assert "only watched" in told
     assert ctl.mode == "watch"
     assert [unit.name for unit in ctl.units][:2] == ["layers.0.up", "layers.0.down"]
@@ -133,9 +134,11 @@ def test_coverage_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert "only watched" not in capsys.readouterr().err
 
 
-def test_little_coverage_is_loud() -> None:
-    with pytest.warns(UserWarning, match=r"only .*% of the multiply-adds"):
+def test_little_coverage_is_loud(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.warns(UserWarning, match=r"watching 2 of 9 units, 25.0% of multiply-adds.*min_coverage=0.9") as warned:
         gnmr.attach(make_model(), allow=["layers.0.*"])
+    # The line is there once, as the warning.
+    assert len(warned) == 1 and "multiply-adds" not in capsys.readouterr().err
     with pytest.raises(gnmr.Error, match="all were left out"):
         gnmr.attach(make_model(), allow=["nothing"])
     with pytest.raises(gnmr.Error, match="expected a model with"):
@@ -156,7 +159,18 @@ def test_weights_that_are_no_linear_layers_count() -> None:
     # A weight that two modules have is counted once.
     tied = nn.ModuleDict({"words": nn.Embedding(100, 16), "lm_head": nn.Linear(16, 100), "proj": nn.Linear(16, 16)})
     tied["lm_head"].weight = tied["words"].weight
-    assert gnmr.attach(tied, quiet=True).coverage.share == pytest.approx(256 / (1600 + 256))
+    assert gnmr.attach(tied, quiet=True, deny=["words"]).coverage.share == 1.0
+    assert [one.name for one in gnmr.attach(tied, quiet=True).coverage.left_out] == ["lm_head"]
+
+
+def test_logits_of_a_small_model_do_not_count(capsys: pytest.CaptureFixture[str],
+                                              recwarn: pytest.WarningsRecorder) -> None:
+    model = nn.ModuleDict({"words": nn.Embedding(5000, 16), "proj": nn.Linear(16, 16), "lm_head": nn.Linear(16, 5000)})
+    ctl = gnmr.attach(model)
+    assert ctl.coverage.share == 1.0 and not recwarn.list
+    assert capsys.readouterr().err.count("multiply-adds") == 1
+    # What the user leaves out counts, logits that are watched do too.
+    assert gnmr.attach(model, quiet=True, deny=["proj"]).coverage.share == pytest.approx(5000 / 5016)
 
 
 def test_weights_of_the_model_itself_and_of_what_is_left_out_count_once() -> None:
@@ -215,6 +229,7 @@ def test_what_is_left_out_has_a_reason() -> None:
         parameter.requires_grad_(False)
     watched = gnmr.attach(frozen, quiet=True)
     assert {one.name for one in watched.coverage.left_out} == {"layers.0.up", "layers.0.down", "head"}
+    assert watched.coverage.share == 1.0 and "frozen" in watched.coverage.left_out[0].reason
 
 
 def test_a_low_path_that_never_runs_is_told() -> None:

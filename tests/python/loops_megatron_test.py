@@ -120,7 +120,7 @@ def test_its_layers_are_watched(capsys: pytest.CaptureFixture[str]) -> None:
     assert [unit.name for unit in ctl.units] == UNITS and all(unit.switch is None for unit in ctl.units)
     assert ctl.units[0].group == "decoder.layers.0"
     told = capsys.readouterr().err
-    assert "1 skipped: output_layer (denied)" in told and "it is only watched" in told
+    assert "1 skipped: output_layer (makes logits)" in told and "is only watched" in told
     ctl.detach()
 
 

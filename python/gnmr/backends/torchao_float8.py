@@ -21,6 +21,7 @@ from gnmr.casts import recipe_of
 from gnmr.instance_forward import is_replaced, switch_of
 from gnmr.layer_switch import LayerSwitch
 from gnmr.once import differentiable_once, unviewed
+from gnmr.output_gradients import with_measured_gradient
 from gnmr.switches import ExtraBytes
 
 
@@ -110,8 +111,10 @@ def forward(module: nn.Linear, input: Tensor) -> Tensor:
     if torch.is_grad_enabled():
         switch.note_call()
     if switch.comparing:
-        return _compared(switch, input)
-    return switch.high_forward(input) if switch.high else switch.low_forward(input)
+        result = _compared(switch, input)
+    else:
+        result = switch.high_forward(input) if switch.high else switch.low_forward(input)
+    return with_measured_gradient(switch, result)
 
 
 def _compared(switch: Float8Switch, input: Tensor) -> Tensor:

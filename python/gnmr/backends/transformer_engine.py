@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from gnmr.instance_forward import switch_of
 from gnmr.layer_switch import LayerSwitch
+from gnmr.output_gradients import with_measured_gradient
 from gnmr.product_errors import PLACES
 from gnmr.switches import ExtraBytes
 
@@ -82,12 +83,19 @@ class EngineSwitch(LayerSwitch[nn.Module]):
 def forward(module: nn.Module, *arguments: Any, **named: Any) -> Any:
     """The `forward` of an instance that can be switched."""
     switch: EngineSwitch | None = switch_of(module)
-    plain = type(module).forward
     if switch is None:
-        return plain(module, *arguments, **named)
+        return type(module).forward(module, *arguments, **named)
     if torch.is_grad_enabled():
         switch.note_call()
-    manager = _manager()
+    result = _run(switch, *arguments, **named)
+    output = with_measured_gradient(switch, _first(result))
+    return (output, *result[1:]) if isinstance(result, tuple) else output
+
+
+def _run(switch: EngineSwitch, *arguments: Any, **named: Any) -> Any:
+    """The module on the path that the switch says."""
+    module, manager = switch.module, _manager()
+    plain = type(module).forward
     if not (switch.high or switch.comparing) or not manager.is_fp8_enabled():
         return plain(module, *arguments, **named)
     low: Any = None
