@@ -1,21 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // `gnmr explain`: the story of a run, from its journal.
-#include <fmt/format.h>
-
 #include <CLI/CLI.hpp>
-#include <filesystem>
 #include <memory>
-#include <optional>
 #include <string>
-#include <vector>
 
 #include "gnmr/commands.h"
-#include "gnmr/core/message_text.h"
 #include "gnmr/exit_codes.h"
 #include "gnmr/flag_values.h"
 #include "gnmr/messages.h"
-#include "gnmr/report/run_files.h"
-#include "gnmr/report/story.h"
+#include "gnmr/report/explanation.h"
 
 namespace gnmr::app {
 namespace {
@@ -26,64 +19,14 @@ struct Arguments {
   bool json = false;
 };
 
-report::RunFiles read_run(const std::string& path) {
-  namespace fs = std::filesystem;
-  std::error_code ignored;
-  if (path == "-" || !fs::is_directory(path, ignored)) return report::read_journal_alone(path);
-  if (fs::exists(fs::path(path) / "suite.json", ignored)) {
-    throw Error(path + ": a suite of runs: name one of them, in its folder `runs`");
-  }
-  if (!report::is_run_directory(path)) {
-    throw Error(path + ": no run: looked for run.json and journal.jsonl, found neither");
-  }
-  report::RunFiles run = report::read_run_records(path);
-  if (!run.journal) throw Error(path + ": there is no journal.jsonl: nothing is known of what happened");
-  return run;
-}
-
-/// What of the run is told: `12 episodes`, `the 40 weightiest of 1203 episodes of steps 100 to 200`.
-std::string told_text(const report::Story& story, const report::StorySettings& settings) {
-  std::string text = story.episodes.size() < story.episode_count
-                         ? fmt::format("the {} weightiest of {} episodes", story.episodes.size(), story.episode_count)
-                         : counted(story.episode_count, "episode");
-  if (settings.from_step) text += fmt::format(" from step {}", *settings.from_step);
-  if (settings.to_step) text += fmt::format(" to step {}", *settings.to_step);
-  if (!settings.unit_glob.empty()) text += fmt::format(" with units {}", settings.unit_glob);
-  if (story.episodes.size() < story.episode_count) text += "; --limit 0 tells all";
-  return text;
-}
-
-/// `12 recoveries`, `the 40 costliest of 120 recoveries`.
-std::string listed_text(const report::Story& story) {
-  const std::string all = counted(story.recovery_count, "recovery", "recoveries");
-  return story.recoveries.size() < story.recovery_count
-             ? fmt::format("the {} costliest of {}; --limit 0 tells all", story.recoveries.size(), all)
-             : all;
-}
-
-std::string text_of(const report::Story& story, const report::StorySettings& settings) {
-  std::string text;
-  const auto add = [&](const std::vector<std::string>& lines) {
-    for (const std::string& line : lines) text += printable(line) + "\n";
-  };
-  add(report::summary_lines(story.summary));
-  if (const std::vector<std::string> lines = report::recovery_lines(story); !lines.empty()) {
-    add({"", "What each recovery was worth and cost (" + listed_text(story) + "):"});
-    add(lines);
-  }
-  add({"", "What happened (" + told_text(story, settings) + "):"});
-  for (const report::Episode& episode : story.episodes) add(report::episode_lines(episode, story.summary));
-  return text;
-}
-
 int explain(const Arguments& arguments) {
   if (arguments.settings.from_step && arguments.settings.to_step &&
       *arguments.settings.from_step > *arguments.settings.to_step) {
     throw CommandError(kUsageError, "--from is after --to");
   }
-  const report::RunFiles run = with_exit_code(kInputError, [&] { return read_run(arguments.path); });
+  const report::RunFiles run = with_exit_code(kInputError, [&] { return report::read_run_to_explain(arguments.path); });
   const report::Story story = report::make_story(run, arguments.settings);
-  put(stdout, arguments.json ? report::story_json(story) + "\n" : text_of(story, arguments.settings));
+  put(stdout, arguments.json ? report::story_json(story) + "\n" : report::explanation_text(story, arguments.settings));
   return kOk;
 }
 

@@ -58,6 +58,13 @@ Report make_report(const std::string& directory, const ReportSettings& settings)
       directory, "neither a suite nor a run: looked for suite.json, run.json and journal.jsonl, found none of them");
 }
 
+bool may_replace(const std::string& path) {
+  constexpr std::string_view kStart = "<!doctype html>";
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored) || fs::file_size(path, ignored) == 0) return true;
+  return io::read_file_start(path, kStart.size()) == kStart;
+}
+
 std::string write_report(const std::string& directory, const std::string& path, const ReportSettings& settings) {
   const std::string target = path.empty() ? (fs::path(directory) / kReportName).string() : path;
   io::replace_file(target, make_report(directory, settings).html);

@@ -38,6 +38,9 @@ bool has_interactive_charts();
 /// what was looked for where the directory is neither a run nor a suite.
 Report make_report(const std::string& directory, const ReportSettings& settings = {});
 
+/// Whether a page may be put there: nothing is, or an empty file, or a page. A slip must not cost a run its files.
+bool may_replace(const std::string& path);
+
 /// Makes a page and puts it in the place of `path`, or of report.html in the directory where that is empty; the path.
 std::string write_report(const std::string& directory, const std::string& path = {},
                          const ReportSettings& settings = {});

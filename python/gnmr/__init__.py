@@ -24,6 +24,7 @@ from gnmr._core import (
     read_units,
     recipe_names,
 )
+from gnmr.run_pages import explain, report
 
 __version__ = VERSION
 
@@ -61,11 +62,13 @@ __all__ = [
     "Unit",
     "__version__",
     "attach",
+    "explain",
     "kernels_available",
     "option_specs",
     "read_units",
     "recipe_names",
     "register_switch",
+    "report",
 ]
 
 

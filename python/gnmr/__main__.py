@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gnmr import _core, program
+from gnmr import _core, program, run_pages
 
 _ABOUT = """\
 GNMR keeps low-precision training stable. In a loop that you have:
@@ -16,12 +16,13 @@ GNMR keeps low-precision training stable. In a loop that you have:
     loss.backward(); ctl.step(); optimizer.step()    # norms, decision, switches for the next step
 
 While it runs: `echo high > FOLDER/control` (or watch, armed), where attach has out=FOLDER; or GNMR_MODE=watch.
+What happened in a run? `python -m gnmr explain FOLDER`, `python -m gnmr report FOLDER`
 What would it have done on a run that you have? `python -m gnmr replay norms.csv`
 Can your model be switched on this machine? `python -m gnmr doctor --help`
 """
 
 _PROGRAM = """\
-This build has the other commands of the program `gnmr`, too: `python -m gnmr train --help` (lab, tune, report, explain)
+This build has the other commands of the program `gnmr`, too: `python -m gnmr train --help` (lab, tune)
 """
 
 
@@ -40,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     replay = commands.add_parser("replay", help="the decisions that a trace of gradient norms gives")
     replay.add_argument("trace", help="a CSV file with a norm a unit and step, or a training log")
     replay.add_argument("--preset", default="default", help="default or paper")
+    run_pages.add_commands(commands)
     _add_doctor(commands, words)
     chosen = parser.parse_args(words)
     return _guarded(lambda: _COMMANDS[chosen.command](chosen))
@@ -103,7 +105,8 @@ def _replay(chosen: argparse.Namespace) -> int:
 #: What Python tells in its own words; all other commands are the program's, where that is built in.
 _OWN = frozenset({"doctor", "options", "recipes"})
 
-_COMMANDS = {"doctor": _doctor, "options": _options, "recipes": _recipes, "replay": _replay}
+_COMMANDS = {"doctor": _doctor, "options": _options, "recipes": _recipes, "replay": _replay,
+             "explain": run_pages.run_explain, "report": run_pages.run_report}
 
 if __name__ == "__main__":
     sys.exit(main())

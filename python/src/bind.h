@@ -68,6 +68,7 @@ void bind_casts(nb::module_& module);
 void bind_fp8_product(nb::module_& module);
 void bind_compare(nb::module_& module);
 void bind_delayed_scales(nb::module_& module);
+void bind_report(nb::module_& module);
 void bind_program(nb::module_& module);
 
 }  // namespace gnmr::python

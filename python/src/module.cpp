@@ -23,5 +23,6 @@ NB_MODULE(_core, module) {
   bind_fp8_product(module);     // kernels/fp8_product.h, kernels/tile_product.h
   bind_compare(module);         // kernels/compare.h
   bind_delayed_scales(module);  // kernels/delayed_scales.h
+  bind_report(module);          // report/report.h, report/explanation.h
   bind_program(module);         // apps/gnmr/commands.h
 }

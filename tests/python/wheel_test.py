@@ -13,12 +13,16 @@ SOURCE = Path(os.environ["GNMR_SOURCE_DIR"])
 
 USE = """
 import gnmr
-supervisor = gnmr.Supervisor([gnmr.Unit("a"), gnmr.Unit("b")], gnmr.Options(warmup_samples=2, max_o=1, common_share=1))
+import os
+os.mkdir("run")
+supervisor = gnmr.Supervisor([gnmr.Unit("a"), gnmr.Unit("b")], gnmr.Options(warmup_samples=2, max_o=1, common_share=1),
+                             journal="run/journal.jsonl")
 from array import array
 for step in range(1, 9):
     supervisor.hear(step, array("d", [1.0, 1e3 if step == 8 else 1.0]))
     decision = supervisor.decide().decision
 assert decision.admitted == [1], decision.admitted
+supervisor.close()
 print(gnmr.__version__, gnmr.kernels_available(), gnmr.__file__)
 """
 
@@ -46,8 +50,19 @@ def test_a_wheel_is_built_and_used(tmp_path: Path) -> None:
     python = tmp_path / "fresh" / "bin" / "python"
     pip(python, "install", "--no-index", str(wheel))
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    used = subprocess.run([str(python), "-I", "-c", USE], capture_output=True, text=True, env=environment)
-    assert used.returncode == 0, used.stderr
-    version = used.stdout.split()[0]
+
+    def run(*words: str) -> str:
+        used = subprocess.run([str(python), "-I", *words], capture_output=True, text=True, env=environment,
+                              cwd=tmp_path)
+        assert used.returncode == 0, used.stderr
+        return used.stdout
+
+    used = run("-c", USE)
+    version = used.split()[0]
     assert wheel.name.startswith(f"gnmr-{version}-")
-    assert str(tmp_path) in used.stdout
+    assert str(tmp_path) in used
+    # What happened is explained and reported by the wheel alone.
+    assert "HAS_PROGRAM False" in run("-c", "from gnmr import _core; print('HAS_PROGRAM', _core.HAS_PROGRAM)")
+    assert "b by its norm" in run("-m", "gnmr", "explain", "run")
+    assert "report.html" in run("-m", "gnmr", "report", "run")
+    assert (tmp_path / "run" / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
