@@ -17,11 +17,13 @@ from torch import Tensor
 
 from gnmr import _core, mistakes
 from gnmr._core import Error
+from gnmr.advice import advised
 from gnmr.control_state import change_text, changes, check_memory, checked_state, restore_memory, saved_state
 from gnmr.control_late import LateSteps
 from gnmr.rerun import Closure, Rerun
 from gnmr.step_result import LateResult, StepResult
-from gnmr.units import Coverage, WatchedUnit
+from gnmr.summary import Summary, Tally, summarize
+from gnmr.units import Coverage, UnitList
 
 
 class Control(LateSteps):
@@ -32,9 +34,9 @@ class Control(LateSteps):
     # What is there.
 
     @property
-    def units(self) -> list[WatchedUnit]:
-        """The units, in the order of the controller's."""
-        return list(self._units)
+    def units(self) -> UnitList:
+        """The units, in the order of the controller's: a list that prints one line per unit."""
+        return UnitList(self._units)
 
     @property
     def coverage(self) -> Coverage:
@@ -65,6 +67,18 @@ class Control(LateSteps):
     def supervisor(self) -> _core.Supervisor:
         """The core's own object, for what is not here: signals, means, risks."""
         return self._supervisor
+
+    def summary(self) -> Summary:
+        """What happened so far: units by admissions, errors over their limits, steps in recovery; totals; advice. It
+        prints as a table. The same on all ranks; kept in checkpoints."""
+        return advised(summarize(self._tally, self._units, self._supervisor, self.mode, self._fault,
+                                 bool(self._parts.joined.places) and not self._is_late))
+
+    def __repr__(self) -> str:
+        high = self.high
+        names = f" ({', '.join(high[:3])}{', ...' if len(high) > 3 else ''})" if high else ""
+        return (f"<gnmr.Control: {self.mode}, {self._step} steps, lag {self.lag}; {len(self._units)} units, "
+                f"{len(high)} high{names}; {self._tally.alarms} alarms. summary() has more>")
 
     # The step.
 
@@ -152,8 +166,8 @@ class Control(LateSteps):
     def state_dict(self) -> dict[str, Any]:
         """Everything that the next decisions depend on, as plain values: torch.save takes it as it is."""
         self._catch_up()
-        return saved_state(self._step, self._supervisor, self._switchboard.rules, self._units,
-                           is_open=self._pending is not None)
+        return {**saved_state(self._step, self._supervisor, self._switchboard.rules, self._units,
+                              is_open=self._pending is not None), "summary": self._tally.save()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> dict[str, object]:
         """Takes it over, between two steps. Histories go by unit names and current options win; the report says what
@@ -161,11 +175,12 @@ class Control(LateSteps):
         # All of it is looked at before anything is taken.
         check_memory(checked_state(state), self._units)
         changed = changes(state, self._supervisor, self._units)
+        tally = Tally.restored(state.get("summary"))
         report = self._supervisor.restore(bytes(state["supervisor"]))
         restore_memory(state, self._units)
         self._switchboard.rules = list(state["rules"])
         self._supervisor.set_rules(self._switchboard.rules)
-        self._step = int(state["step"])
+        self._step, self._tally = int(state["step"]), tally
         self._pending, self._settled = None, []
         if state.get("is_open") and self._is_late:
             # Its numbers were on their way when the state was taken.

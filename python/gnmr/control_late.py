@@ -92,7 +92,7 @@ class LateSteps(ControlSteps):
             self._look_for_blind_units()
             result = StepResult(pending.step, total, coefficient, alarmed=bool(self._supervisor.risks()), loss=told)
         self._last_norm = result.total_norm
-        return self._with_decision(result, ruling.decision)
+        return self._with_decision(result, ruling)
 
     def _catch_up(self) -> None:
         """Decides the last step now, unless a rank has something to say that all must hear together."""

@@ -18,17 +18,10 @@ from gnmr._core import Error
 from gnmr.blind_units import BlindUnits
 from gnmr.control_parts import ControlParts
 from gnmr.ranks_exchange import Heard, RankFault, Word
-from gnmr.rerun import (
-    ClosureFailed,
-    ErrorSquares,
-    FirstForward,
-    RandomState,
-    Rerun,
-    failure_of,
-    is_about_memory,
-    number_of,
-)
+from gnmr.rerun import (ClosureFailed, ErrorSquares, FirstForward, RandomState, Rerun, failure_of, is_about_memory,
+                        number_of)
 from gnmr.step_result import StepResult, limit_of, told_coefficient
+from gnmr.summary import Tally
 from gnmr.switchboard import Switchboard
 from gnmr.switches import InstalledSwitch
 from gnmr.telemetry.listeners import Listeners
@@ -64,6 +57,7 @@ class ControlSteps:
         self._settled_as: tuple[float, float, bool] | None = None  # norm, coefficient, applied, where it is known
         self._fault = ""  # why it does nothing any more
         self._blind = BlindUnits(self._units)
+        self._tally = Tally()  # for the summary
         self._random = RandomState()
         self.listeners = Listeners()  # told of each step
         mistakes.own(self, self._units)
@@ -281,7 +275,7 @@ class ControlSteps:
         """The step ends, and the next one begins."""
         self._look_for_blind_units()
         self._end_step()
-        return self._with_decision(result, ruling.decision)
+        return self._with_decision(result, ruling)
 
     def _look_for_blind_units(self) -> None:
         if not self._blind.is_over:
@@ -298,9 +292,11 @@ class ControlSteps:
         self._step += 1
         self._begin_step()
 
-    def _with_decision(self, result: StepResult, decision: _core.Decision) -> StepResult:
+    def _with_decision(self, result: StepResult, ruling: _core.Ruling) -> StepResult:
         if not self._supervisor.is_in_force(result.step):
             result = replace(result, would_be=True)
+        self._tally.add(self._units, result, ruling)
+        decision = ruling.decision
         if not (decision.recovered or decision.released or decision.admitted):
             return result
         return replace(result, admitted=self._names(decision.admitted), released=self._names(decision.released),
@@ -358,12 +354,12 @@ class ControlSteps:
         assert self._exchange is not None
         ranks = self._exchange.ranks
         differing = ranks.who(heard.differs_here)
-        mine = (self._supervisor.save(), self._switchboard.rules, self._supervisor.mode, self._step)
+        mine = (self._supervisor.save(), self._switchboard.rules, self._supervisor.mode, self._step, self._tally)
         # A rank with a fault of its own takes part, and has nothing to say: all will hear of that next.
         found = ranks.spread(None if self._fault else mine, 0)
         if found is None or self._fault:
             return
-        state, rules, mode, step = found
+        state, rules, mode, step, self._tally = found
         # On all of them, so that states stay the same to the last byte.
         self._supervisor.restore(state)
         self._switchboard.rules, self._step = rules, step

@@ -31,7 +31,7 @@ DEFAULT_DENY = ("head", "*.head", "lm_head", "*.lm_head", "output", "embed_out",
 _WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 
 
-@dataclass
+@dataclass(repr=False)
 class WatchedUnit:
     """A unit and what it is made of."""
 
@@ -50,9 +50,21 @@ class WatchedUnit:
                 return ".".join(parts[: place + 1])
         return ""
 
+    def __repr__(self) -> str:
+        shapes = ", ".join("x".join(map(str, parameter.shape)) for parameter in self.parameters) or "not on this rank"
+        path = f"switched by {backend_name(self.switch)}" if self.switch is not None else "only watched"
+        return f"{self.name}: {type(self.module).__name__} ({shapes}), {path}, cost {self.cost}"
+
     def as_core(self) -> _core.Unit:
         """What the controller knows of it; what cannot be switched is no candidate."""
         return _core.Unit(self.name, self.cost, self.group, forced=self.switch is None)
+
+
+class UnitList(list[WatchedUnit]):
+    """Units that print one per line."""
+
+    def __repr__(self) -> str:
+        return "\n".join([f"{len(self)} units", *(f"  {unit!r}" for unit in self)])
 
 
 @dataclass

@@ -26,7 +26,7 @@ from gnmr.attaching import attach as attach_model
 from gnmr.control import Control
 from gnmr.loops.checkpoints import read_beside, save_beside, take_over
 from gnmr.loops.clipping import Asked, ModelParameters
-from gnmr.loops.patches import Patches
+from gnmr.loops.patches import Patches, loop_text
 from gnmr.loops.scaling import overflowed, unscaled
 from gnmr.step_result import StepResult
 
@@ -77,6 +77,9 @@ class AcceleratorLoop:
         load = accelerator.register_load_state_pre_hook(self._load)
         self._patches.also(save.remove)
         self._patches.also(load.remove)
+
+    def __repr__(self) -> str:
+        return loop_text(self, self._accelerator, self.ctl)
 
     def step(self, max_norm: float | None = None) -> StepResult | None:
         """After a backward and before `optimizer.step()`, for loops that do not clip; None: gradients only accumulate.

@@ -23,7 +23,7 @@ from gnmr._core import Error
 from gnmr.attaching import attach as attach_model
 from gnmr.control import Control
 from gnmr.loops.checkpoints import read_beside, save_beside, take_over
-from gnmr.loops.patches import Patches
+from gnmr.loops.patches import Patches, loop_text
 from gnmr.loops.scaling import overflowed, unscaled
 from gnmr.step_result import StepResult
 from gnmr.telemetry.listeners import Listener
@@ -106,6 +106,9 @@ class TrainerLoop:
         callback = _make_callback(self)
         trainer.add_callback(callback)
         self._patches.also(lambda: _remove_callback(trainer, callback))
+
+    def __repr__(self) -> str:
+        return loop_text(self, self._trainer, self.ctl)
 
     def begin(self) -> None:
         """Training begins: the model is the one that is trained."""

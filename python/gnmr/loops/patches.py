@@ -13,6 +13,12 @@ from gnmr._core import Error
 _MARK = "_gnmr_patched"
 
 
+def loop_text(loop: object, holder: object, control: object) -> str:
+    """A loop as it is printed: in whose loop GNMR is, and its control."""
+    state = "training has not begun" if control is None else repr(control)
+    return f"<gnmr {type(loop).__name__} in {type(holder).__name__}: {state}>"
+
+
 class Patches:
     """What was replaced, and how to put it back."""
 

@@ -20,7 +20,7 @@ from gnmr._core import Error
 from gnmr.attaching import attach as attach_model
 from gnmr.control import Control
 from gnmr.loops.clipping import Asked, ModelParameters
-from gnmr.loops.patches import Patches
+from gnmr.loops.patches import Patches, loop_text
 
 
 def attach(trainer: Any, *, clip: bool = True, **options: Any) -> "TorchtitanLoop":
@@ -42,6 +42,7 @@ class TorchtitanLoop:
     """GNMR in one Trainer."""
 
     def __init__(self, trainer: Any, clip: bool, options: dict[str, Any]) -> None:
+        self._trainer = trainer
         self._clip = clip
         model = trainer.model_parts[0]
         self._parameters = ModelParameters(model)
@@ -53,6 +54,9 @@ class TorchtitanLoop:
             raise
         # The Trainer looks the function up in this module each time.
         self._patches.replace(import_module("torchtitan.distributed.utils"), "clip_grad_norm_", self._clipping)
+
+    def __repr__(self) -> str:
+        return loop_text(self, self._trainer, self.ctl)
 
     def detach(self) -> None:
         """torchtitan and the model are as they were."""

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a control did so far: `ctl.summary()`.
+
+Goals: units by what happened to them, totals, and advice, each piece from one rule over the numbers (gnmr.advice); all
+of it from decisions, so that ranks have the same; kept in checkpoints. Non-goals: single steps (the journal has them).
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gnmr import _core
+from gnmr._core import Error
+from gnmr.step_result import StepResult
+from gnmr.units import WatchedUnit
+
+_MOST_ROWS = 20  # of the table that is printed
+
+
+@dataclass
+class UnitCounts:
+    """What happened to one unit."""
+
+    admissions: int = 0
+    denials: int = 0
+    futile: int = 0
+    recovery_steps: int = 0
+    error_over_limit: float = 0.0  # the largest that a trial found above its limit; 0: none was
+
+
+@dataclass
+class Tally:
+    """Counts over the steps that were decided."""
+
+    steps: int = 0
+    alarms: int = 0
+    reruns: int = 0
+    denied_steps: int = 0  # in which the budget had no room for a unit
+    most_wanted: int = 0  # units that were in recovery or denied in one step
+    verdicts: Counter[str] = field(default_factory=Counter)  # of trials
+    units: dict[str, UnitCounts] = field(default_factory=dict)
+
+    def add(self, units: Sequence[WatchedUnit], result: StepResult, ruling: _core.Ruling) -> None:
+        """One step."""
+        self.steps += 1
+        self.alarms += result.alarmed
+        self.reruns += bool(result.rerun)
+        if ruling.verdict != "none":
+            self.verdicts[ruling.verdict] += 1
+        decision = ruling.decision
+        recovered, denied = decision.recovered, decision.denied
+        if denied:
+            self.denied_steps += 1
+            self.most_wanted = max(self.most_wanted, len(recovered) + len(denied))
+
+        def of(index: int) -> UnitCounts:
+            return self.units.setdefault(units[index].name, UnitCounts())
+
+        for index in recovered:
+            of(index).recovery_steps += 1
+        for index in decision.admitted:
+            of(index).admissions += 1
+        for index in denied:
+            of(index).denials += 1
+        for index in decision.futile:
+            of(index).futile += 1
+        for index, excess in zip(ruling.units, ruling.excesses, strict=True):
+            of(index).error_over_limit = max(of(index).error_over_limit, excess)
+
+    def save(self) -> dict[str, Any]:
+        """As plain values."""
+        return {**vars(self), "verdicts": dict(self.verdicts),
+                "units": {name: vars(counts).copy() for name, counts in self.units.items()}}
+
+    @classmethod
+    def restored(cls, saved: Mapping[str, Any] | None) -> "Tally":
+        """What `save` gave; an earlier state has none, and counts begin anew."""
+        if saved is None:
+            return cls()
+        try:
+            return cls(**{**saved, "verdicts": Counter(saved["verdicts"]),
+                          "units": {name: UnitCounts(**counts) for name, counts in saved["units"].items()}})
+        except (TypeError, KeyError, AttributeError, ValueError) as wrong:
+            raise Error(f"load_state_dict: expected in `summary` what state_dict() gave: {wrong}") from wrong
+
+
+@dataclass(frozen=True)
+class UnitSummary:
+    """One unit in a summary."""
+
+    name: str
+    admissions: int
+    error_over_limit: float  # 0: no trial found an error above its limit
+    recovery_steps: int
+    recovery_share: float  # of the steps
+    denials: int
+    futile: int
+    is_sampled: bool  # it had a gradient that is not 0
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Something to do, and the name of the rule that says so."""
+
+    rule: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a control did; prints as a table. Units are in the order of their admissions."""
+
+    mode: str
+    steps: int
+    units: tuple[UnitSummary, ...]
+    switchable: int
+    budget: int  # units in recovery at one time, at most
+    alarms: int
+    reruns: int
+    can_try: bool  # alarmed steps could run again: `ctl.trial`
+    denied_steps: int
+    most_wanted: int
+    verdicts: Mapping[str, int]
+    warmup_steps: int
+    fault: str = ""
+    advice: tuple[Advice, ...] = ()
+
+    @property
+    def recovery_share(self) -> float:
+        """Of all unit-steps."""
+        return _ratio(sum(unit.recovery_steps for unit in self.units), self.steps * len(self.units))
+
+    def __str__(self) -> str:
+        return "\n".join([*self._head(), *self._table(), *(f"advice ({one.rule}): {one.text}" for one in self.advice)])
+
+    __repr__ = __str__
+
+    def _head(self) -> list[str]:
+        verdicts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(self.verdicts.items())) or "none"
+        return [
+            f"gnmr: {self.mode}, {self.steps} steps, {self.alarms} with an alarm, {self.reruns} run again "
+            f"(trials: {verdicts})",
+            f"budget {self.budget} of {len(self.units)} units; {self.recovery_share:.2%} of unit-steps in recovery; "
+            f"units denied in {self.denied_steps} steps" + ("" if self.mode == "armed" else "; nothing is switched now"),
+        ]
+
+    def _table(self) -> list[str]:
+        rows = [unit for unit in self.units if unit.admissions or unit.denials or unit.error_over_limit
+                or unit.recovery_steps]
+        if not rows:
+            return ["no unit was admitted to recovery"]
+        width = max(4, *(len(unit.name) for unit in rows[:_MOST_ROWS]))
+        lines = [f"{'unit':{width}}  admissions  error/limit  steps in recovery  denials  futile"]
+        for unit in rows[:_MOST_ROWS]:
+            error = f"{unit.error_over_limit:.3g}" if unit.error_over_limit else "-"
+            steps = f"{unit.recovery_steps} ({unit.recovery_share:.1%})"
+            lines.append(f"{unit.name:{width}}  {unit.admissions:10}  {error:>11}  {steps:>17}  {unit.denials:7}  "
+                         f"{unit.futile:6}")
+        if len(rows) > _MOST_ROWS:
+            lines.append(f"and {len(rows) - _MOST_ROWS} units more")
+        return lines
+
+
+def summarize(tally: Tally, units: Sequence[WatchedUnit], supervisor: _core.Supervisor, mode: str, fault: str,
+              can_try: bool) -> Summary:
+    """The summary without advice."""
+    rows = []
+    for index, unit in enumerate(units):
+        counts = tally.units.get(unit.name, UnitCounts())
+        rows.append(UnitSummary(unit.name, counts.admissions, counts.error_over_limit, counts.recovery_steps,
+                                _ratio(counts.recovery_steps, tally.steps), counts.denials, counts.futile,
+                                supervisor.mean_norm(index) != 0))
+    rows.sort(key=lambda row: (-row.admissions, -_finite(row.error_over_limit), -row.recovery_steps, -row.denials))
+    options = supervisor.options
+    return Summary(mode, tally.steps, tuple(rows), sum(not unit.forced for unit in supervisor.units),
+                   supervisor.max_recovered, tally.alarms, tally.reruns, can_try, tally.denied_steps, tally.most_wanted,
+                   dict(tally.verdicts), int(options.warmup_samples), fault)
+
+
+def _ratio(part: int, whole: int) -> float:
+    return part / whole if whole else 0.0
+
+
+def _finite(number: float) -> float:
+    return number if math.isfinite(number) else math.inf
