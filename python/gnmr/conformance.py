@@ -65,7 +65,7 @@ def examine(subject: Subject, most_units: int | None = None, random_sets: int = 
     examination = _Examination(subject, most_units)
     try:
         checks = list(examination.all_checks())
-        if examination.bench.control is not None and has_compiled_parts(subject.model):
+        if examination.bench.control is not None and examination.bench.units and has_compiled_parts(subject.model):
             checks.append(_told("compiled", lambda: check_compiled(examination.bench, random_sets)))
     finally:
         examination.end()

@@ -197,6 +197,8 @@ class Control(LateSteps):
         for one in self._settled:
             self.listeners.tell(one, self)
         self._hook.remove()
+        if self._order is not None:
+            self._order.end()
         mistakes.disown(self._units)
         self._all_low()
         for own in self._own:

@@ -89,7 +89,7 @@ class LateSteps(ControlSteps):
             total, coefficient = self._gradients.total(pending.limit)
             ruling = self._supervisor.settle(pending.step, self._gradients.norms, self._gradients.sampled, loss=told,
                                              clip_coefficient=None if math.isinf(pending.limit) else coefficient)
-            self._look_for_blind_units()
+            self._look_at_norms()
             result = StepResult(pending.step, total, coefficient, alarmed=bool(self._supervisor.risks()), loss=told)
         self._last_norm = result.total_norm
         return self._with_decision(result, ruling)

@@ -20,6 +20,7 @@ from gnmr.control_parts import ControlParts
 from gnmr.ranks_exchange import Heard, RankFault, Word
 from gnmr.rerun import (ClosureFailed, ErrorSquares, FirstForward, RandomState, Rerun, failure_of, is_about_memory,
                         number_of)
+from gnmr.step_order import UPDATED, ClippedBefore, UpdateOrder
 from gnmr.step_result import StepResult, limit_of, told_coefficient
 from gnmr.summary import Tally
 from gnmr.switchboard import Switchboard
@@ -63,12 +64,19 @@ class ControlSteps:
         mistakes.own(self, self._units)
         for own in self._own:
             own.install()
-        self._hook = parts.model.register_forward_pre_hook(FirstForward(self._random, parts.check_model))
+        self._order: UpdateOrder | None = UpdateOrder(parts.model)  # None: it was reported
+        self._clipped_before = ClippedBefore()
+        self._hook = parts.model.register_forward_pre_hook(
+            FirstForward(self._random, parts.check_model, self._order.forward))
         self._begin_step()
 
     def _guarded(self, run: Callable[[], StepResult], max_norm: float | None) -> StepResult:
         """What goes wrong in here is told once; the loop goes on, and is clipped as it would be."""
         self._is_settled, self._settled_as = False, None
+        if self._order is not None and self._order.step() and not self._fault:
+            self._order.end()
+            self._order = None
+            self._warn(UPDATED)
         if not self._fault:
             before = self._step
             try:
@@ -273,11 +281,15 @@ class ControlSteps:
 
     def _finish(self, ruling: _core.Ruling, result: StepResult) -> StepResult:
         """The step ends, and the next one begins."""
-        self._look_for_blind_units()
+        self._look_at_norms()
         self._end_step()
         return self._with_decision(result, ruling)
 
-    def _look_for_blind_units(self) -> None:
+    def _look_at_norms(self) -> None:
+        if not self._clipped_before.is_over:
+            text = self._clipped_before.look(self._gradients.total()[0], self._gradients.norms)
+            if text:
+                self._warn(text)
         if not self._blind.is_over:
             for text in self._blind.look(self._gradients.sampled):
                 self._warn(text, always=True)

@@ -96,9 +96,10 @@ class FirstForward:
     """A hook that remembers the generators' state, and looks at the model before its first forward (and again where
     that was evaluation); a copy or a pickle of the model has one that does nothing."""
 
-    def __init__(self, random: RandomState, look: Callable[[bool], None]) -> None:
-        """`look` is told whether the whole model is compiled."""
+    def __init__(self, random: RandomState, look: Callable[[bool], None], forward: Callable[[], None]) -> None:
+        """`look` is told whether the whole model is compiled, `forward` of each forward that trains."""
         self._random = random
+        self._forward = forward
         self._look: Callable[[bool], None] | None = look
         self._run = torch.compiler.disable(self._see)  # type: ignore[no-untyped-call]
 
@@ -112,6 +113,8 @@ class FirstForward:
                 self._look = None  # what comes before it is evaluation, and may be compiled after that
             look(is_compiled)
         self._random.remember(model)
+        if model.training and torch.is_grad_enabled():
+            self._forward()
 
     def __deepcopy__(self, memo: dict[int, object]) -> object:
         return _NoHook()
