@@ -127,7 +127,9 @@ def attach(
             gradients_of(model, joined.found.units, gradients, copies), kill_switch, clock,
             Exchange(ranks) if ranks is not None else None, gradients, replicas or {}, words, make_supervisor,
             lag_is_free=lag is None)
-        return Control(parts, strict=strict, quiet=quiet)
+        control = Control(parts, strict=strict, quiet=quiet)
+        mistakes.own(control, joined.found.units)
+        return control
 
     control = together(make)
     if not quiet and (ranks is None or ranks.leads):

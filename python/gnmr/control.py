@@ -92,6 +92,7 @@ class Control(LateSteps):
         With lag 1 nothing waits for the device, and what was decided is about the step before; who asks the result for
         this step's norm waits for it (`total_norm` below does not).
         """
+        self._look_at_order()
         limit = None if skipped or max_norm is None else float(max_norm)
         return self._told(self._guarded(lambda: self._plain_step(limit, skipped, loss), limit))
 
@@ -105,6 +106,7 @@ class Control(LateSteps):
         the norms: where `attach` chose lag 1 by itself, it is 0 from the first call on.
         """
         mistakes.check_closure(closure)
+        self._look_at_order()
         limit = None if max_norm is None else float(max_norm)
         if not (self._random.begun or self._told_outside or self._fault):
             self._told_outside = True
@@ -124,12 +126,21 @@ class Control(LateSteps):
     def _told(self, result: StepResult) -> StepResult:
         """Listeners hear of steps whose numbers are there."""
         settled, self._settled = self._settled, []
+        for one in settled if settled or isinstance(result, LateResult) else [result]:
+            text = "" if self._fault else self._parts.order.look(one.total_norm, self._gradients.norms)
+            if text:
+                self._warn(text)
         for one in settled:
             self.listeners.tell(one, self)
         if not isinstance(result, LateResult):
             self._last_norm = result.total_norm
             self.listeners.tell(result, self)
         return result
+
+    def _look_at_order(self) -> None:
+        text = self._parts.order.step()
+        if text and not self._fault:
+            self._warn(text)
 
     def micro_batch(self, index: int) -> None:
         """Tells stochastic rounding which micro-batch of the step comes, from 0 on."""
@@ -184,7 +195,7 @@ class Control(LateSteps):
         self._pending, self._settled = None, []
         if state.get("is_open") and self._is_late:
             # Its numbers were on their way when the state was taken.
-            self._supervisor.settle(self._step, *self._no_samples())
+            self._supervisor.settle(self._step, *self._parts.no_samples())
         self._begin_step()
         text = change_text(changed, report)
         if text:
@@ -197,8 +208,7 @@ class Control(LateSteps):
         for one in self._settled:
             self.listeners.tell(one, self)
         self._hook.remove()
-        if self._order is not None:
-            self._order.end()
+        self._parts.order.end()
         mistakes.disown(self._units)
         self._all_low()
         for own in self._own:

@@ -83,13 +83,13 @@ class LateSteps(ControlSteps):
         self._all_want_reruns = self._parts.lag_is_free and heard.may_rerun
         told = pending.loss()
         if heard.skipped:
-            ruling = self._supervisor.settle(pending.step, *self._no_samples(), loss=told)
+            ruling = self._supervisor.settle(pending.step, *self._parts.no_samples(), loss=told)
             result = StepResult(pending.step, applied=not pending.word.skipped, loss=told)
         else:
             total, coefficient = self._gradients.total(pending.limit)
             ruling = self._supervisor.settle(pending.step, self._gradients.norms, self._gradients.sampled, loss=told,
                                              clip_coefficient=None if math.isinf(pending.limit) else coefficient)
-            self._look_at_norms()
+            self._look_for_blind_units()
             result = StepResult(pending.step, total, coefficient, alarmed=bool(self._supervisor.risks()), loss=told)
         self._last_norm = result.total_norm
         return self._with_decision(result, ruling)

@@ -15,6 +15,8 @@ from gnmr.measuring import Measurement
 from gnmr.ranks_exchange import Exchange
 from gnmr.ranks_joining import Joined, check_low_paths, find_parameters_again, gradients_of, has_new_parameters, join
 from gnmr.ranks_pieces import Replicas
+from gnmr.rerun import FirstForward, RandomState
+from gnmr.step_order import StepOrder
 
 
 @dataclass
@@ -34,6 +36,23 @@ class ControlParts:
     make_supervisor: Callable[[int, int | None], _core.Supervisor]  # with this lag, going on with this step
     lag_is_free: bool  # nobody has asked for the one there is
     has_told: bool = False  # that other parameters have come, which this rank cannot measure alone
+
+    def __post_init__(self) -> None:
+        self.order = StepOrder(self.model)
+
+    @property
+    def clipping_text(self) -> str:
+        """What is clipped after a fault, where that is not plain."""
+        return " (of parameters for which gradients=... fails, .grad)" if callable(self.source) else ""
+
+    def first_forward(self, random: RandomState) -> FirstForward:
+        """A hook of the model's forwards."""
+        return FirstForward(random, self.check_model, self.order.forward)
+
+    def no_samples(self) -> "tuple[memoryview[float], bytes]":
+        """Norms and samples of a step that has none."""
+        count = len(self.joined.found.units)
+        return memoryview(bytes(8 * count)).cast("d"), bytes(count)
 
     def measurement(self) -> Measurement:
         """Measures these gradients."""

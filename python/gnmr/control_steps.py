@@ -13,14 +13,12 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from gnmr import _core, mistakes, registrations, voice
+from gnmr import _core, registrations, voice
 from gnmr._core import Error
 from gnmr.blind_units import BlindUnits
 from gnmr.control_parts import ControlParts
 from gnmr.ranks_exchange import Heard, RankFault, Word
-from gnmr.rerun import (ClosureFailed, ErrorSquares, FirstForward, RandomState, Rerun, failure_of, is_about_memory,
-                        number_of)
-from gnmr.step_order import UPDATED, ClippedBefore, UpdateOrder
+from gnmr.rerun import (ClosureFailed, ErrorSquares, RandomState, Rerun, failure_of, is_about_memory, number_of)
 from gnmr.step_result import StepResult, limit_of, told_coefficient
 from gnmr.summary import Tally
 from gnmr.switchboard import Switchboard
@@ -61,22 +59,14 @@ class ControlSteps:
         self._tally = Tally()  # for the summary
         self._random = RandomState()
         self.listeners = Listeners()  # told of each step
-        mistakes.own(self, self._units)
         for own in self._own:
             own.install()
-        self._order: UpdateOrder | None = UpdateOrder(parts.model)  # None: it was reported
-        self._clipped_before = ClippedBefore()
-        self._hook = parts.model.register_forward_pre_hook(
-            FirstForward(self._random, parts.check_model, self._order.forward))
+        self._hook = parts.model.register_forward_pre_hook(parts.first_forward(self._random))
         self._begin_step()
 
     def _guarded(self, run: Callable[[], StepResult], max_norm: float | None) -> StepResult:
         """What goes wrong in here is told once; the loop goes on, and is clipped as it would be."""
         self._is_settled, self._settled_as = False, None
-        if self._order is not None and self._order.step() and not self._fault:
-            self._order.end()
-            self._order = None
-            self._warn(UPDATED)
         if not self._fault:
             before = self._step
             try:
@@ -105,8 +95,7 @@ class ControlSteps:
         return StepResult(self._step, total, coefficient, applied)
 
     def _clip_anyway(self, max_norm: float) -> tuple[float, float]:
-        """After a fault: the norm of all gradients, which are clipped, and what they were multiplied with; NaN: not
-        known."""
+        """After a fault: the norm of all gradients, and what they are multiplied with; NaN: not known."""
         if self._exchange is None or self._exchange.fault_is_known or self._exchange.is_broken:
             return self._measurement.clip_by_torch(max_norm)
         # The other ranks know nothing and meet nobody; but the numbers of this step are those of all.
@@ -119,7 +108,7 @@ class ControlSteps:
         heard, told = self._measure(loss, skipped=skipped)
         step = self._step + 1
         if heard.skipped:
-            self._supervisor.hear(step, *self._no_samples(), may_rerun=False)
+            self._supervisor.hear(step, *self._parts.no_samples(), may_rerun=False)
             ruling = self._supervisor.decide(loss=told)
             if skipped:
                 return self._finish(ruling, StepResult(step, applied=False, loss=told))
@@ -281,15 +270,11 @@ class ControlSteps:
 
     def _finish(self, ruling: _core.Ruling, result: StepResult) -> StepResult:
         """The step ends, and the next one begins."""
-        self._look_at_norms()
+        self._look_for_blind_units()
         self._end_step()
         return self._with_decision(result, ruling)
 
-    def _look_at_norms(self) -> None:
-        if not self._clipped_before.is_over:
-            text = self._clipped_before.look(self._gradients.total()[0], self._gradients.norms)
-            if text:
-                self._warn(text)
+    def _look_for_blind_units(self) -> None:
         if not self._blind.is_over:
             for text in self._blind.look(self._gradients.sampled):
                 self._warn(text, always=True)
@@ -304,20 +289,10 @@ class ControlSteps:
         self._step += 1
         self._begin_step()
 
-    def _with_decision(self, result: StepResult, ruling: _core.Ruling) -> StepResult:
-        if not self._supervisor.is_in_force(result.step):
-            result = replace(result, would_be=True)
-        self._tally.add(self._units, result, ruling)
-        decision = ruling.decision
-        if not (decision.recovered or decision.released or decision.admitted):
+from gnmr.rerun import (ClosureFailed, ErrorSquares, RandomState, Rerun, failure_of, is_about_memory, number_of)
             return result
-        return replace(result, admitted=self._names(decision.admitted), released=self._names(decision.released),
-                       recovered=self._names(decision.recovered))
-
-    def _no_samples(self) -> "tuple[memoryview[float], bytes]":
-        """Norms and samples of a step that has none."""
-        count = len(self._units)
-        return memoryview(bytes(8 * count)).cast("d"), bytes(count)
+        return replace(result, would_be=would_be, admitted=self._names(decision.admitted),
+                       released=self._names(decision.released), recovered=self._names(decision.recovered))
 
     def _names(self, indices: Sequence[int]) -> tuple[str, ...]:
         return tuple(self._units[index].name for index in indices)
@@ -405,7 +380,8 @@ class ControlSteps:
         here = f"on rank {self._exchange.ranks.rank}: " if self._exchange is not None else ""
         self._fault = str(fault) if isinstance(fault, RankFault) else f"{here}{type(fault).__name__}: {fault}"
         self._warn("a fault in gnmr, which watches and switches nothing from here on: all units run low, and "
-                   "ctl.step(max_norm=...) only clips" + self._clipping_text() + f". {self._fault}", always=not isinstance(fault, RankFault))
+                   f"ctl.step(max_norm=...) only clips{self._parts.clipping_text}. {self._fault}",
+                   always=not isinstance(fault, RankFault))
         if not self._quiet and not isinstance(fault, RankFault):
             traceback.print_exception(fault, file=sys.stderr)
         self._all_low()
@@ -414,9 +390,6 @@ class ControlSteps:
             self._supervisor.note(f"disarmed by a fault: {self._fault}")
         except Exception as second:
             self._say(f"nor could the journal be told: {second}")
-
-    def _clipping_text(self) -> str:
-        return ", .grad where gradients=... fails" if callable(self._parts.source) else ""
 
     def _all_low(self) -> None:
         for unit in self._units:

@@ -24,34 +24,40 @@ _EQUAL = 5  # norms in a row that are the same
 _SAME = 1e-4  # relative, of the norm of all gradients: clipping leaves it within rounding of its limit
 _OTHER = 1e-2  # relative, of a unit's norm: another batch
 
-UPDATED = ("the optimizer has updated the model before ctl.step: the update was neither watched nor clipped by it. Call "
-           "ctl.step() after the last backward and before optimizer.step()")
+_UPDATED = ("the optimizer has updated the model before ctl.step: the update was neither watched nor clipped by it. "
+            "Call ctl.step() after the last backward and before optimizer.step()")
 
 
-class UpdateOrder:
-    """Notices an optimizer's update between a forward of the model and `ctl.step`."""
+class StepOrder:
+    """Notices an update, or clipping, between the backward of a model and `ctl.step`."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = weakref.ref(model)
         self._forward_seen = False
         self._updated = False
+        self._steps = 0
+        self._total = 0.0
+        self._norms: list[float] = []
+        self._equal = 1
         # Of all optimizers: those that update the model may be made later. It ends with this object.
         self._hook: Any = register_optimizer_step_pre_hook(_Hook(self))
         weakref.finalize(self, self._hook.remove)
+
+    def end(self) -> None:
+        """Nobody looks any more."""
+        self._hook.remove()
 
     def forward(self) -> None:
         """A forward of the model that trains."""
         self._forward_seen = True
         self._updated = False
 
-    def step(self) -> bool:
-        """`ctl.step` is called; whether the model was updated since its last forward."""
+    def step(self) -> str:
+        """`ctl.step` is called; what is to be reported."""
         updated, self._updated, self._forward_seen = self._updated, False, False
-        return updated
-
-    def end(self) -> None:
-        """Nobody looks any more."""
-        self._hook.remove()
+        if updated:
+            self.end()
+        return _UPDATED if updated else ""
 
     def optimizer_steps(self, optimizer: Any, has_closure: bool) -> None:
         """An optimizer, of this model or another, is about to update."""
@@ -62,37 +68,10 @@ class UpdateOrder:
         mine = {id(parameter) for parameter in model.parameters()}
         self._updated = any(id(parameter) in mine for group in optimizer.param_groups for parameter in group["params"])
 
-
-class _Hook:
-    """Does not keep what it tells alive."""
-
-    def __init__(self, order: UpdateOrder) -> None:
-        self._order = weakref.ref(order)
-
-    def __call__(self, optimizer: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        order = self._order()
-        if order is None or torch.compiler.is_compiling():
-            return
-        with suppress(Exception):  # an optimizer of some other kind: it updates all the same
-            order.optimizer_steps(optimizer, any(map(callable, args[1:])) or callable(kwargs.get("closure")))
-
-
-class ClippedBefore:
-    """Notices norms of gradients that somebody has clipped already."""
-
-    def __init__(self) -> None:
-        self._steps = 0
-        self._total = 0.0
-        self._norms: list[float] = []
-        self._equal = 1
-
-    @property
-    def is_over(self) -> bool:
-        """Whether it looks no more."""
-        return self._steps >= _STEPS
-
     def look(self, total: float, norms: Sequence[float]) -> str:
-        """The norms of a step, before our own clipping; what is to be reported."""
+        """The norms of a step that was measured, before our own clipping; what is to be reported."""
+        if self._steps >= _STEPS:
+            return ""
         self._steps += 1
         before, self._norms = self._norms, list(norms)
         is_same = total > 0 and abs(total - self._total) <= _SAME * total
@@ -105,3 +84,17 @@ class ClippedBefore:
         return (f"the norm of all gradients was {total:.4g} in {_EQUAL} steps in a row, while those of units changed: "
                 "they seem to be clipped before ctl.step, which then sees clipped norms only. Leave that call out, and "
                 f"use ctl.step(max_norm={total:.4g})")
+
+
+class _Hook:
+    """Does not keep what it tells alive."""
+
+    def __init__(self, order: StepOrder) -> None:
+        self._order = weakref.ref(order)
+
+    def __call__(self, optimizer: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        order = self._order()
+        if order is None or torch.compiler.is_compiling():
+            return
+        with suppress(Exception):  # an optimizer of some other kind: it updates all the same
+            order.optimizer_steps(optimizer, any(map(callable, args[1:])) or callable(kwargs.get("closure")))

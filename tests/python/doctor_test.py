@@ -40,6 +40,11 @@ def subject(works=True):
 def broken():
     return subject(False)
 
+def plain():
+    model = nn.Sequential(nn.Linear(16, 16), nn.GELU(), nn.Linear(16, 16)).to(device)
+    x = torch.randn(8, 16, device=device)
+    return model, lambda model: model(x).square().mean()
+
 def nothing():
     return 3
 """
@@ -68,6 +73,15 @@ def test_a_switch_that_does_nothing(models: Path, capsys: pytest.CaptureFixture[
     assert main(["doctor", "--model", "models_for_doctor:broken"]) == 1
     table = capsys.readouterr().out
     assert "each unit   failed" in table and "change nothing when flipped" in table
+
+
+def test_a_plain_model(models: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--model", "models_for_doctor:plain"]) == 1
+    table = capsys.readouterr().out
+    assert "no unit can be switched" in table and "--recipe" in table and "Error" not in table
+    assert "norms       ok" in table and "each unit   skipped  cannot be checked: no unit has a low path" in table
+    assert "2 ok, 1 failed, 12 skipped" in table
+    assert main(["doctor", "--model", "models_for_doctor:plain", "--recipe", "fp8-tensorwise"]) == 0
 
 
 def test_what_is_no_model_is_an_error(models: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,6 +16,7 @@ from torch import nn
 from torch.nn.utils import clip_grad_norm_
 
 import gnmr
+import gnmr.telemetry
 
 
 def attached(**kwargs: object) -> tuple[nn.Module, gnmr.Control]:
@@ -96,10 +97,49 @@ def test_the_first_steps_only_watch() -> None:
         run_backward(model, step)
         if step in (9, 15):
             model.layers[0].up.weight.grad *= 100
-        admitted.append((ctl.step().admitted, bool(ctl.high)))
+        result = ctl.step()
+        admitted.append((result.admitted, bool(ctl.high)))
+        assert result.would_be == (step <= 12) and ("would_be=True" in repr(result)) == (step <= 12)
+        assert gnmr.telemetry.numbers_of(result, ctl)["would_be"] == (step <= 12)
     # Both would be admitted; only the second one is switched.
     assert admitted[8] == (("layers.0.up",), False)
     assert admitted[14] == (("layers.0.up",), True)
+
+
+@pytest.mark.parametrize("lag", [0, 1])
+def test_in_watch_results_are_what_would_have_been(lag: int) -> None:
+    model, ctl = attached(lag=lag)
+    assert not one_step(model, ctl, 1).would_be
+    ctl.watch()
+    one_step(model, ctl, 2)  # with lag 1 it is about the step before
+    assert one_step(model, ctl, 3).would_be
+    ctl.arm()
+    one_step(model, ctl, 4)
+    assert not one_step(model, ctl, 5).would_be
+
+
+@pytest.mark.parametrize("ends", ["a fault", "a fault behind the update", "detach"])
+def test_the_coefficient_is_what_gradients_were_multiplied_with(ends: str) -> None:
+    model, ctl = attached()
+    one_step(model, ctl, 1, max_norm=0.01)
+    if ends == "a fault":
+        ctl._gradients.measure = lambda: 1 / 0  # type: ignore[assignment,method-assign]
+    elif ends == "detach":
+        ctl.detach()
+    else:
+        ctl._own[0].end_step = lambda: 1 / 0  # type: ignore[assignment,method-assign]
+    for step in (2, 3):
+        model.zero_grad()
+        run_backward(model, step)
+        before = [parameter.grad.clone() for parameter in model.parameters()]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            result = ctl.step(max_norm=0.01)
+        assert ctl.mode == "disarmed" and result.clip_coefficient < 0.5
+        assert result.total_norm == pytest.approx(float(torch.stack([one.norm() for one in before]).norm()), rel=1e-5)
+        for one, parameter in zip(before, model.parameters(), strict=True):
+            assert torch.allclose(parameter.grad, one * result.clip_coefficient, rtol=1e-5)
+    assert one_step(model, ctl, 4).clip_coefficient == 1.0
 
 
 def test_the_file(tmp_path: Path) -> None:

@@ -216,7 +216,7 @@ def test_what_cannot_be_is_refused() -> None:
 
 def test_a_trial_with_lag_1_is_a_step_and_says_so() -> None:
     model = make_model()
-    ctl = gnmr.attach(model, recipe="fp8-tensorwise", lag=1, quiet=True, strict=True, **QUICK)
+    ctl = gnmr.attach(model, lag=1, quiet=True, strict=True, **QUICK)
     with pytest.warns(UserWarning, match=r"attach\(lag=0\) for trials"):
         ctl.trial(lambda: run_backward(model, 1))
     with warnings.catch_warnings():
@@ -249,7 +249,8 @@ def test_a_fault_disarms_and_gradients_are_clipped() -> None:
     for step in range(4, 7):
         with warnings.catch_warnings(record=True):
             warnings.simplefilter("always")
-            run.step(step)
+            result = run.step(step)
+        assert result.clip_coefficient * result.total_norm == pytest.approx(0.01, rel=1e-3)
         assert run.ctl.mode == "disarmed" and run.ctl.steps == step
         total = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(one) for one in run.clipped[-1]]))
         assert float(total) == pytest.approx(0.01, rel=1e-3)
@@ -263,9 +264,20 @@ def test_a_fault_disarms_and_gradients_are_clipped() -> None:
 def test_a_function_that_fails_does_not_end_the_run(lag: int) -> None:
     model = make_model()
     ctl = gnmr.attach(model, gradients=lambda parameter: 1 / 0, lag=lag, quiet=True)
-    with pytest.warns(UserWarning, match="ZeroDivisionError"):
-        assert math.isnan(ctl.step(max_norm=1.0).total_norm)
-    assert math.isnan(ctl.step(max_norm=1.0).total_norm) and ctl.mode == "disarmed"
+    for step in range(1, 4):
+        model.zero_grad()
+        run_backward(model, step)
+        norm = float(torch.stack([parameter.grad.norm() for parameter in model.parameters()]).norm())
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            result = ctl.step(max_norm=0.01)
+        # It fails in every step; .grad is clipped all the same, and the one warning says so.
+        assert len(told) == (step == 1) and ctl.mode == "disarmed"
+        assert all("ZeroDivisionError" in str(one.message) and ".grad" in str(one.message) for one in told)
+        clipped = float(torch.stack([parameter.grad.norm() for parameter in model.parameters()]).norm())
+        assert clipped == pytest.approx(0.01, rel=1e-4)
+        assert result.total_norm == pytest.approx(norm, rel=1e-5)
+        assert result.clip_coefficient == pytest.approx(0.01 / norm, rel=1e-4)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
