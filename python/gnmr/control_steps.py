@@ -289,7 +289,11 @@ class ControlSteps:
         self._step += 1
         self._begin_step()
 
-from gnmr.rerun import (ClosureFailed, ErrorSquares, RandomState, Rerun, failure_of, is_about_memory, number_of)
+    def _with_decision(self, result: StepResult, ruling: _core.Ruling) -> StepResult:
+        would_be = not self._supervisor.is_in_force(result.step)
+        self._tally.add(self._units, result, ruling)
+        decision = ruling.decision
+        if not (would_be or decision.recovered or decision.released or decision.admitted):
             return result
         return replace(result, would_be=would_be, admitted=self._names(decision.admitted),
                        released=self._names(decision.released), recovered=self._names(decision.recovered))
