@@ -198,6 +198,7 @@ constexpr KindParser kParsers[] = {{"header", parse_header}, {"step", parse_step
 }  // namespace
 
 std::optional<JournalRecord> parse_journal_line(std::string_view line) {
+  refuse_deep_json(line);
   const Json object = Json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
   if (object.is_discarded()) throw Error("not JSON");
   if (!object.is_object()) throw Error("not a JSON object");

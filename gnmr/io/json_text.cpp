@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "gnmr/core/error.h"
 #include "gnmr/io/number_text.h"
 
 namespace gnmr::io {
@@ -56,6 +57,13 @@ void append_escaped_ascii(std::string& out, char character) {
       out += kDigits[static_cast<unsigned char>(character) & 0xFU];
       return;
   }
+}
+
+// Without the quotes that stand around it.
+std::string_view bare(std::string_view quoted) {
+  if (quoted.starts_with('\'')) quoted.remove_prefix(1);
+  if (quoted.ends_with('\'')) quoted.remove_suffix(1);
+  return quoted;
 }
 
 template <typename Whole>
@@ -111,6 +119,28 @@ void append_json_number(std::string& out, double value) {
 void append_json_number(std::string& out, std::int64_t value) { append_whole(out, value); }
 void append_json_number(std::string& out, std::uint64_t value) { append_whole(out, value); }
 
+void refuse_deep_json(std::string_view text) {
+  constexpr std::size_t kDeepest = 200;
+  std::size_t depth = 0;
+  bool in_string = false;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const char character = text[at];
+    if (in_string) {
+      if (character == '\\') ++at;
+      in_string = character != '"';
+    } else if (character == '"') {
+      in_string = true;
+    } else if (character == '[' || character == '{') {
+      if (++depth > kDeepest) {
+        throw Error("not JSON that is read here: byte " + std::to_string(at) + " is nested deeper than " +
+                    std::to_string(kDeepest) + " levels");
+      }
+    } else if ((character == ']' || character == '}') && depth > 0) {
+      --depth;
+    }
+  }
+}
+
 std::string json_error_text(std::string_view parser_message, std::string_view text) {
   // `[json.exception.parse_error.101] parse error at line 1, column 2: syntax error while parsing value - unexpected
   // ...`
@@ -134,7 +164,7 @@ std::string json_error_text(std::string_view parser_message, std::string_view te
   if (rest.starts_with("syntax error while parsing ")) cut_until(" - ");
   std::string out = "not JSON: " + std::string(place) + (place.empty() ? "" : ": ");
   if (rest.starts_with(kOverflow)) {
-    return out + "the number " + in_quotes(rest.substr(kOverflow.size())) + " is too large";
+    return out + "the number " + in_quotes(bare(rest.substr(kOverflow.size()))) + " is too large";
   }
   // What was read last is the file's: it may be long, and any bytes.
   const std::size_t read = rest.find(kLastRead);
@@ -144,9 +174,7 @@ std::string json_error_text(std::string_view parser_message, std::string_view te
   const std::size_t expected = shown.rfind("'; expected ");
   const std::string_view after = expected == std::string_view::npos ? std::string_view() : shown.substr(expected + 1);
   shown = shown.substr(0, expected);
-  if (shown.starts_with('\'')) shown.remove_prefix(1);
-  if (shown.ends_with('\'')) shown.remove_suffix(1);
-  return out + "; last read: " + in_quotes(shown) + std::string(after);
+  return out + "; last read: " + in_quotes(bare(shown)) + std::string(after);
 }
 
 std::string in_quotes(std::string_view text) {

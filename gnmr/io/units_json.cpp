@@ -37,6 +37,11 @@ json parse_without_repeated_keys(std::string_view text, const std::string& file)
     return true;
   };
   try {
+    refuse_deep_json(text);
+  } catch (const Error& error) {
+    throw Error(file + ": " + error.what());
+  }
+  try {
     return json::parse(text, check);
   } catch (const json::exception& error) {
     throw Error(file + ": " + json_error_text(error.what(), text));

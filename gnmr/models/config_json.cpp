@@ -129,7 +129,10 @@ void refuse_what_is_not_computed(const ConfigObject& object) {
 
 json parse_json(std::string_view text, std::string_view place) {
   try {
+    io::refuse_deep_json(text);
     return json::parse(text);
+  } catch (const Error& error) {
+    throw io::error_at(place, error.what());
   } catch (const json::exception& error) {
     throw io::error_at(place, io::json_error_text(error.what(), text));
   }

@@ -220,6 +220,7 @@ bool Recipe::uses_delayed(Operand operand) const {
 }
 
 Recipe parse_recipe(std::string_view json_text) {
+  io::refuse_deep_json(json_text);
   Json document;
   try {
     document = Json::parse(json_text);

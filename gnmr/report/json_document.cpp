@@ -33,7 +33,10 @@ const json* find(const JsonPlace& place, const char* key) {
 json parse_object(std::string_view text, const std::string& where) {
   json document;
   try {
+    io::refuse_deep_json(text);
     document = json::parse(text);
+  } catch (const Error& error) {
+    throw io::error_at(where, error.what());
   } catch (const json::exception& error) {
     throw io::error_at(where, io::json_error_text(error.what(), text));
   }

@@ -34,6 +34,7 @@ Json parse_object(std::string_view text) {
     }
     return true;
   };
+  io::refuse_deep_json(text);
   Json document;
   try {
     document = Json::parse(text, check);

@@ -9,26 +9,16 @@
 
 #include "gnmr/core/error.h"
 #include "gnmr/core/judge.h"
-#include "gnmr/io/checksum.h"
-#include "gnmr/io/little_endian.h"
 #include "gnmr/io/state_file.h"
+#include "state_seal.h"
 
 namespace {
 
-constexpr std::size_t kHeaderSize = 32;
+using gnmr::test::kStateHeaderBytes;
+using gnmr::test::sealed_state;
 
 gnmr::io::LoadedState decode(const std::string& bytes) {
   return gnmr::io::decode_state(std::as_bytes(std::span(bytes)));
-}
-
-// The fuzzer will not find a checksum by chance.
-std::string sealed(const std::string& bytes) {
-  std::string start("GNMRSTAT\x01\0\0\0", 12);
-  start += bytes.substr(12, 4);
-  gnmr::io::append_little_endian(start, static_cast<std::uint64_t>(bytes.size()));
-  const std::string_view body = std::string_view(bytes).substr(kHeaderSize);
-  gnmr::io::append_little_endian(start, gnmr::io::crc64(body, gnmr::io::crc64(start)));
-  return start.append(body);
 }
 
 void resume_from(const gnmr::ControllerState& state) {
@@ -61,10 +51,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     decode(bytes);
   } catch (const gnmr::Error&) {
   }
-  if (size < kHeaderSize) return 0;
+  if (size < kStateHeaderBytes) return 0;
   gnmr::io::LoadedState loaded;
   try {
-    loaded = decode(sealed(bytes));
+    loaded = decode(sealed_state(bytes));
   } catch (const gnmr::Error&) {
     return 0;
   }

@@ -9,6 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "gnmr/core/error.h"
+
 namespace gnmr::io {
 namespace {
 
@@ -109,6 +111,48 @@ TEST(JsonText, MessagesQuoteAndCut) {
   for (int i = 0; i < 100; ++i) euros += "\xE2\x82\xAC";
   EXPECT_TRUE(is_utf8(in_quotes(euros)));
   EXPECT_EQ(in_quotes(euros).find("\xEF\xBF\xBD"), std::string::npos);
+}
+
+std::string parser_message(const std::string& text) {
+  try {
+    const nlohmann::json parsed = nlohmann::json::parse(text);
+    return "accepted: " + parsed.dump();
+  } catch (const nlohmann::json::exception& error) {
+    return json_error_text(error.what(), text);
+  }
+}
+
+TEST(JsonText, ErrorsOfTheParserAreInOurWords) {
+  EXPECT_EQ(parser_message("{\n\"a\" 3}\n"), "not JSON: line 2, column 5: unexpected number literal; expected ':'");
+  EXPECT_EQ(parser_message("{\"a\":1,}"), "not JSON: column 8: unexpected '}'; expected string literal");
+  EXPECT_EQ(parser_message("tru"), "not JSON: column 4: invalid literal; last read: \"tru\"");
+  EXPECT_EQ(parser_message("[1e999]"), "not JSON: the number \"1e999\" is too large");
+  EXPECT_EQ(parser_message(""),
+            "not JSON: column 1: attempting to parse an empty input; check that your input string or "
+            "stream contains the expected JSON");
+}
+
+TEST(JsonText, DeepNestingIsRefused) {
+  const auto nested = [](std::size_t levels) { return std::string(levels, '[') + std::string(levels, ']'); };
+  EXPECT_NO_THROW(refuse_deep_json(nested(200)));
+  EXPECT_THROW(refuse_deep_json(nested(201)), Error);
+  EXPECT_NO_THROW(refuse_deep_json("\"\\\"" + std::string(1000, '[') + "\"")) << "brackets in a text";
+  std::string flat;
+  for (int i = 0; i < 1000; ++i) flat += "[{}],";
+  EXPECT_NO_THROW(refuse_deep_json(flat));
+}
+
+TEST(JsonText, ErrorsOfTheParserAreShortAndText) {
+  const std::string open = parser_message("\"" + std::string(100000, 'x'));
+  EXPECT_LT(open.size(), 250U);
+  EXPECT_NE(open.find("missing closing quote"), std::string::npos) << open;
+  for (const std::string& text : {std::string("\"\xFF\""), std::string("\x1B[2J"), std::string("[\"\\q\"]")}) {
+    const std::string message = parser_message(text);
+    EXPECT_TRUE(message.starts_with("not JSON: column ")) << message;
+    EXPECT_TRUE(is_utf8(message)) << message;
+    EXPECT_EQ(message.find('\x1B'), std::string::npos);
+    EXPECT_EQ(message.find("json.exception"), std::string::npos);
+  }
 }
 
 }  // namespace

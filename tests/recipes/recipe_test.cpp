@@ -181,7 +181,7 @@ TEST(Recipe, ErrorsNameTheKey) {
   EXPECT_EQ(whole(R"({"name":3})").find("name: expected"), 0u);
   EXPECT_NE(whole("{}").find("name"), std::string::npos);
   EXPECT_EQ(whole("[]"), "expected a JSON object");
-  EXPECT_EQ(whole("{").find("no JSON"), 0u);
+  EXPECT_EQ(whole("{").find("not JSON: column 2"), 0u);
   EXPECT_EQ(whole(R"({"name":"p","products":{"backward":{}}})").find("products.backward"), 0u);
   EXPECT_EQ(whole(R"({"name":"p","products":{"forward":{"output_gradient":null}}})")
                 .find("products.forward.output_gradient: this product multiplies input and weight"),

@@ -103,6 +103,16 @@ TEST_F(RatioMapFile, TornAndEmptyAndForeignFiles) {
   EXPECT_NE(message.find("signals.bin"), std::string::npos) << message;
 }
 
+TEST_F(RatioMapFile, ADamagedUnitCountTakesNoMemory) {
+  std::string bytes = SignalsBytes(2).row(1, {1, 2}).row(2, {1, 2}).bytes();
+  bytes[15] = '\x20';  // the highest byte of the count: half a billion units, 4 GB of numbers
+  const RatioMap map = read(bytes);
+  EXPECT_EQ(map.unit_count, (std::size_t{1} << 29U) + 2);
+  EXPECT_EQ(map.columns, 0U);
+  EXPECT_TRUE(map.units.empty());
+  EXPECT_EQ(map.units.capacity(), 0U);
+}
+
 TEST_F(RatioMapFile, StepsAsFarApartAsNumbersCanBe) {
   constexpr std::int64_t kLow = std::numeric_limits<std::int64_t>::min();
   constexpr std::int64_t kHigh = std::numeric_limits<std::int64_t>::max();

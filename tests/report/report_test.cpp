@@ -157,6 +157,21 @@ TEST_F(ReportOf, AKilledRunIsShownAsFarAsItGoes) {
   EXPECT_TRUE(has(make_report(at("run")).html, "<h1>"));
 }
 
+TEST_F(ReportOf, SignalsOfAnotherWidthThanTheJournalsAreLeftOut) {
+  test::write_sample_run(at("run"), {});
+  std::string signals = content_of(at("run/signals.bin"));
+  EXPECT_TRUE(has(make_report(at("run")).html, "relative to its own mean"));
+  for (const int bit : {0, 3, 30}) {
+    std::string damaged = signals;
+    damaged[static_cast<std::size_t>(12 + bit / 8)] ^= static_cast<char>(1 << (bit % 8));
+    put_file(at("run/signals.bin"), damaged);
+    const Report report = make_report(at("run"));
+    ASSERT_EQ(report.remarks.size(), 1U) << bit;
+    EXPECT_TRUE(has(report.remarks[0], "one of them is damaged and the heat map is left out")) << report.remarks[0];
+    EXPECT_FALSE(has(report.html, "relative to its own mean"));
+  }
+}
+
 TEST_F(ReportOf, DamageIsAnErrorWithItsPlace) {
   test::write_sample_run(at("run"), {});
   const std::string metrics = content_of(at("run/metrics.jsonl"));

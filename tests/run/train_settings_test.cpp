@@ -91,8 +91,8 @@ TEST(TrainSettings, ReadingNamesWhatIsWrong) {
   EXPECT_EQ(message(R"({"steps": 1, "steps": 2})"), "[settings] \"steps\" is there twice");
   EXPECT_EQ(message(R"({"options": {"tua": 2}})"), "[settings] [options] unknown option \"tua\"");
   EXPECT_EQ(message("[1]"), "[settings] expected a JSON object, got array");
-  EXPECT_EQ(message("{"), "[settings] not JSON at byte 2");
-  EXPECT_EQ(message(R"({"lr": 1e999})"), "[settings] a number is too large for a double");
+  EXPECT_EQ(message("{"), "[settings] not JSON: column 2: unexpected end of input; expected string literal");
+  EXPECT_EQ(message(R"({"lr": 1e999})"), "[settings] not JSON: the number \"1e999\" is too large");
   EXPECT_EQ(message(R"({"steps": 18446744073709551615})"),
             "[settings] `steps`: expected a whole number of 64 bits, got number");
 }
