@@ -25,7 +25,7 @@ std::string message_of(std::string_view name, const auto& value) {
 TEST(Options, AValueOutOfRangeIsNamedWithItsRange) {
   EXPECT_EQ(message_of("beta", 1.0), "option `beta`: expected [0, 1), got 1");
   EXPECT_EQ(message_of("window", 0), "option `window`: expected integer 1..1024, got 0");
-  EXPECT_EQ(message_of("tua", 1.0), "unknown option `tua`");
+  EXPECT_EQ(message_of("tua", 1.0), "unknown option `tua`; did you mean 'tau'?");
   EXPECT_EQ(message_of("tau", std::numeric_limits<double>::quiet_NaN()), "option `tau`: expected >= 1, got nan");
 }
 
@@ -39,13 +39,13 @@ TEST(Options, AWordIsOneOfItsListAndKeptAsItsPlace) {
   EXPECT_EQ(options.guard, Guard::replay);
   EXPECT_EQ(find_option("guard")->word_of(find_option("guard")->get(options)), "replay");
   EXPECT_EQ(message_of("selector", std::string_view("trails")),
-            "option `selector`: expected one of auto, norms, evidence, evidence-alarm, trial, got `trails`");
+            "option `selector`: expected one of auto, norms, evidence, evidence-alarm, trial, got `trails`; did you mean 'trial'?");
   EXPECT_EQ(message_of("guard", std::string_view("1")),
             "option `guard`: expected one of none, clip, skip, replay, got `1`");
   EXPECT_EQ(message_of("guard", 4.0), "option `guard`: expected one of none, clip, skip, replay, got 4");
   EXPECT_NE(message_of("guard", 0.5), "");
   EXPECT_EQ(message_of("tau", std::string_view("2")), "option `tau`: expected >= 1, got `2`");
-  EXPECT_EQ(message_of("tua", std::string_view("2")), "unknown option `tua`");
+  EXPECT_EQ(message_of("tua", std::string_view("2")), "unknown option `tua`; did you mean 'tau'?");
 }
 
 struct RangeCase {

@@ -127,9 +127,7 @@ TEST(JsonText, ErrorsOfTheParserAreInOurWords) {
   EXPECT_EQ(parser_message("{\"a\":1,}"), "not JSON: column 8: unexpected '}'; expected string literal");
   EXPECT_EQ(parser_message("tru"), "not JSON: column 4: invalid literal; last read: \"tru\"");
   EXPECT_EQ(parser_message("[1e999]"), "not JSON: the number \"1e999\" is too large");
-  EXPECT_EQ(parser_message(""),
-            "not JSON: column 1: attempting to parse an empty input; check that your input string or "
-            "stream contains the expected JSON");
+  EXPECT_EQ(parser_message(""), "not JSON: column 1: unexpected end of input; expected '[', '{', or a literal");
 }
 
 TEST(JsonText, DeepNestingIsRefused) {

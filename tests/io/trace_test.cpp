@@ -27,7 +27,7 @@ TEST(TraceFormats, NamesAreUniqueAndReadBack) {
   EXPECT_EQ(
       message_of([] { trace_format_by_name("CSV"); }),
       "no trace format \"CSV\"; there are: auto, csv, llmc, jsonl, trainer-state, megatron, tensorboard, wandb-csv, "
-      "nvdlfw");
+      "nvdlfw; did you mean 'csv'?");
 }
 
 TEST(TraceFormats, WhatCannotBeTold) {

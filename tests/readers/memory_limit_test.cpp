@@ -56,13 +56,14 @@ using test::put_file;
 constexpr std::uint64_t kMemory = std::uint64_t{128} << 20U;  // beyond what the test itself has
 constexpr std::uint64_t kSeeds = 200;                         // damaged forms of each file
 
-/// From now on no more memory than `kMemory` can be had. CTest runs each test in a process of its own.
+/// From now on no more memory than `kMemory` can be had.
 void limit_memory() {
   std::uint64_t pages = 0;
   std::ifstream("/proc/self/statm") >> pages;
   ASSERT_GT(pages, 0U);
-  const rlim_t most = pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)) + kMemory;
-  const rlimit limit{most, most};
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_AS, &limit), 0);
+  limit.rlim_cur = pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)) + kMemory;
   ASSERT_EQ(::setrlimit(RLIMIT_AS, &limit), 0);
 }
 

@@ -98,7 +98,7 @@ TEST_F(StoryOf, AnAdmissionWithItsReleaseAndRelapse) {
                               "denied for want of room: b\n",
                               "a by its norm: was in high precision from step 18 to 27, then released as bad as before "
                               "(futile); a relapse, locked for 10 steps (released in step 15)",
-                              "5 (10 to 27)", "2 (0 by error, 2 by norm; 1 futile, 1 relapses, 0 open at the end)"});
+                              "5 (10 to 27)", "2 (0 by error, 2 by norm; 1 futile, 1 relapse, 0 open at the end)"});
 }
 
 TEST_F(StoryOf, ATrialTellsItsVerdictFirst) {

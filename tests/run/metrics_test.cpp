@@ -125,7 +125,7 @@ TEST(Metrics, DamageIsToldWithFileAndLine) {
             path + ": line 2: `loss_low`: expected a number, got string");
   EXPECT_EQ(message("{\"kind\":\"resume\",\"step\":1.5}"), path + ": line 2: `step`: expected a whole number, got 1.5");
   EXPECT_EQ(message(std::string(3, '\0')),
-            path + ": line 2: not JSON: column 1: invalid literal; last read: \"<U+0000>\"");
+            path + ": line 2: not JSON: column 1: unexpected end of input; expected '[', '{', or a literal");
 }
 
 TEST(Metrics, AFullDiskStopsNothingAndIsCounted) {

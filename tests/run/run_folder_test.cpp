@@ -183,7 +183,7 @@ TEST(RunInfo, DamageIsToldWithTheFile) {
   EXPECT_EQ(message(R"({"version":2})"), "run.json: version 2, this program reads 1");
   EXPECT_EQ(message(R"({"version":1,"model":"nano"})"), "run.json: `model`: expected an object, got string");
   EXPECT_EQ(message(R"({"version":1,"model":{},"settings":{"stepz":1}})"),
-            "run.json: [settings] unknown setting \"stepz\"");
+            "run.json: [settings] unknown setting \"stepz\"; did you mean 'steps'?");
 }
 
 TEST(RunInfo, AFullDiskLeavesTheOldOne) {

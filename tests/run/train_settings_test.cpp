@@ -81,7 +81,7 @@ TEST(TrainSettings, OptionsMayNameAPreset) {
 
 TEST(TrainSettings, ReadingNamesWhatIsWrong) {
   const auto message = [](const char* text) { return error_of<Error>([&] { read_settings(text); }); };
-  EXPECT_EQ(message(R"({"stepz": 5})"), "[settings] unknown setting \"stepz\"");
+  EXPECT_EQ(message(R"({"stepz": 5})"), "[settings] unknown setting \"stepz\"; did you mean 'steps'?");
   EXPECT_EQ(message(R"({"steps": "5"})"), "[settings] `steps`: expected a whole number of 64 bits, got string");
   EXPECT_EQ(message(R"({"steps": 2.5})"), "[settings] `steps`: expected a whole number, got 2.5");
   EXPECT_EQ(message(R"({"lr": true})"), "[settings] `lr`: expected a number, got boolean");
@@ -89,7 +89,7 @@ TEST(TrainSettings, ReadingNamesWhatIsWrong) {
   EXPECT_EQ(message(R"({"data": "a"})"), "[settings] `data`: expected a list of strings, got string");
   EXPECT_EQ(message(R"({"data": [1]})"), "[settings] `data`: expected a string, got number");
   EXPECT_EQ(message(R"({"steps": 1, "steps": 2})"), "[settings] \"steps\" is there twice");
-  EXPECT_EQ(message(R"({"options": {"tua": 2}})"), "[settings] [options] unknown option \"tua\"");
+  EXPECT_EQ(message(R"({"options": {"tua": 2}})"), "[settings] [options] unknown option \"tua\"; did you mean 'tau'?");
   EXPECT_EQ(message("[1]"), "[settings] expected a JSON object, got array");
   EXPECT_EQ(message("{"), "[settings] not JSON: column 2: unexpected end of input; expected string literal");
   EXPECT_EQ(message(R"({"lr": 1e999})"), "[settings] not JSON: the number \"1e999\" is too large");
@@ -101,7 +101,7 @@ TEST(TrainSettings, ValidationNamesTheSetting) {
   EXPECT_EQ(refusal([](auto& s) { s.steps = 0; }),
             "[settings] `steps`: expected a whole number from 1 to 2147483647, got 0");
   EXPECT_EQ(refusal([](auto& s) { s.controller = "gnrm"; }),
-            "[settings] `controller`: expected one of none, gnmr, watch, got \"gnrm\"");
+            "[settings] `controller`: expected one of none, gnmr, watch, got \"gnrm\"; did you mean 'gnmr'?");
   EXPECT_EQ(refusal([](auto& s) { s.beta2 = 1; }), "[settings] `beta2`: expected a number in [0, 1), got 1");
   EXPECT_EQ(refusal([](auto& s) {
               s.faults = {"saturate", "melt"};
