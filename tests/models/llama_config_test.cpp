@@ -92,9 +92,9 @@ TEST(LlamaConfig, RefusesWrongValuesByTheirKey) {
             std::string::npos);
   EXPECT_NE(refusal({{"head_dim", 5}}).find("head_dim: expected an even number"), std::string::npos);
   EXPECT_NE(refusal({{"rms_norm_eps", 0}}).find("rms_eps: expected a positive number"), std::string::npos);
-  EXPECT_EQ(error_of<Error>([] { parse_config("{", "x"); }), "x: not JSON: byte 2");
+  EXPECT_EQ(error_of<Error>([] { parse_config("{", "x"); }), "x: not JSON: column 2: unexpected end of input; expected string literal");
   EXPECT_EQ(error_of<Error>([] { parse_config("[]", "x"); }), "x: expected a JSON object");
-  EXPECT_EQ(error_of<Error>([] { parse_config("{\"a\":1e999}", "x"); }), "x: not JSON: a number is out of range");
+  EXPECT_EQ(error_of<Error>([] { parse_config("{\"a\":1e999}", "x"); }), "x: not JSON: the number \"1e999\" is too large");
 }
 
 TEST(LlamaConfig, LoadsByNameFileAndFolder) {
@@ -105,6 +105,7 @@ TEST(LlamaConfig, LoadsByNameFileAndFolder) {
   EXPECT_EQ(load_config(folder.file("")), preset_config("micro"));
   EXPECT_NE(error_of<Error>([] { load_config("pico"); }).find("\"pico\" is neither a preset (nano, micro"),
             std::string::npos);
+  EXPECT_TRUE(error_of<Error>([] { preset_config("mirco"); }).ends_with("; did you mean 'micro'?"));
   EXPECT_NE(error_of<Error>([] { preset_config("pico"); }).find("there are nano, micro"), std::string::npos);
 }
 

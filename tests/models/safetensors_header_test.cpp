@@ -61,8 +61,8 @@ TEST(SafetensorsHeader, RefusesLengths) {
 TEST(SafetensorsHeader, RefusesWhatIsNotAHeader) {
   EXPECT_EQ(refusal(""), "the header does not begin with {");
   EXPECT_EQ(refusal(" {}"), "the header does not begin with {");
-  EXPECT_EQ(refusal("{\"a\""), "the header is not JSON: byte 5 of it");
-  EXPECT_EQ(refusal("{}}"), "the header is not JSON: byte 3 of it");
+  EXPECT_EQ(refusal("{\"a\""), "the header is not JSON: column 5: unexpected end of input; expected ':'");
+  EXPECT_EQ(refusal("{}}"), "the header is not JSON: column 3: unexpected '}'; expected end of input");
   EXPECT_EQ(refusal(R"({"a":1})"), "tensor \"a\": expected an object");
   EXPECT_EQ(refusal(R"({"__metadata__":[]})"), "`__metadata__`: expected an object");
   EXPECT_EQ(refusal(R"({"__metadata__":{"x":1}})"), "`__metadata__`: \"x\" is not a string");

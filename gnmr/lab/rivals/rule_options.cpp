@@ -102,7 +102,7 @@ std::optional<RuleOptions> find_rule(std::string_view name) {
   return std::nullopt;
 }
 
-[[noreturn]] void fail(std::string_view text, const std::string& what) {
+[[noreturn]] void fail(std::string_view text, const std::string& what, const std::string& near = "") {
   std::string message = io::in_quotes(text) + ": " + what + "; a rule is NAME or NAME:PARAMETER=VALUE,... of";
   std::string_view separator = " ";
   for (const RuleOptions& rule : all_rules()) {
@@ -110,7 +110,7 @@ std::optional<RuleOptions> find_rule(std::string_view name) {
     message += rule_text(rule);
     separator = "; ";
   }
-  throw Error(message);
+  throw Error(message + near);
 }
 
 /// Takes the text before the next separator off the front of `rest`.
@@ -133,7 +133,9 @@ std::string set_parameter(Options& options, std::string_view name, std::string_v
     wrong = expected.empty() ? "" : std::string(name) + ": expected " + expected + ", got " + io::in_quotes(value);
   });
   if (wrong) return *wrong;
-  return std::string(Options::kRule) + " has no parameter " + io::in_quotes(name) + did_you_mean(name, known);
+  const std::string_view near = near_match(name, known);
+  return std::string(Options::kRule) + " has no parameter " + io::in_quotes(name) +
+         (near.empty() ? "" : " (did you mean '" + std::string(near) + "'?)");
 }
 
 }  // namespace
@@ -142,7 +144,7 @@ RuleOptions parse_rule(std::string_view text) {
   const std::size_t colon = text.find(':');
   const std::string_view name = text.substr(0, colon);
   std::optional<RuleOptions> options = find_rule(name);
-  if (!options) fail(text, "there is no rule " + io::in_quotes(name) + did_you_mean(name, rule_names()));
+  if (!options) fail(text, "there is no rule " + io::in_quotes(name), did_you_mean(name, rule_names()));
   if (colon == std::string_view::npos) return *options;
   std::string_view rest = text.substr(colon + 1);
   if (rest.empty() || rest.back() == ',') fail(text, "a parameter is missing at the end");

@@ -51,7 +51,7 @@ TEST(RuleOptions, ErrorsSayWhatIsWrongAndListEverything) {
             " zclip:alpha=0.97,z=2.5,warmup=25,max_norm=1,clip_to=reciprocal;"
             " adagc:lambda_rel=1.05,beta=0.98,warmup=100,lambda_abs=1;"
             " stable-spam:gamma1=0.7,gamma2=0.9,gamma3=0.999;"
-            " olmo-skip:window=128,sigma=6");
+            " olmo-skip:window=128,sigma=6; did you mean 'zclip'?");
   const std::vector<std::pair<std::string, std::string>> cases{
       {"", "there is no rule \"\""},
       {"ZClip", "there is no rule \"ZClip\""},
@@ -60,6 +60,7 @@ TEST(RuleOptions, ErrorsSayWhatIsWrongAndListEverything) {
       {"zclip:z", "expected PARAMETER=VALUE, got \"z\""},
       {"zclip:,z=3", "expected PARAMETER=VALUE, got \"\""},
       {"zclip:beta=1", "zclip has no parameter \"beta\""},
+      {"zclip:alpa=0.9", "zclip has no parameter \"alpa\" (did you mean 'alpha'?)"},
       {"zclip:z=3,z=3", "\"z\" is given twice"},
       {"zclip:z=", "z: expected a number from 0, below 1e+06, got \"\""},
       {"zclip:alpha=1", "alpha: expected a number from 0, below 1, got \"1\""},
