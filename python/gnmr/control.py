@@ -125,6 +125,7 @@ class Control(LateSteps):
 
     def _told(self, result: StepResult) -> StepResult:
         """Listeners hear of steps whose numbers are there."""
+        self._parts.order.end_step()
         settled, self._settled = self._settled, []
         for one in settled if settled or isinstance(result, LateResult) else [result]:
             text = "" if self._fault else self._parts.order.look(one.total_norm, self._gradients.norms)

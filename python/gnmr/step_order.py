@@ -54,10 +54,15 @@ class StepOrder:
 
     def step(self) -> str:
         """`ctl.step` is called; what is to be reported."""
-        updated, self._updated, self._forward_seen = self._updated, False, False
-        if updated:
-            self.end()
-        return _UPDATED if updated else ""
+        if not self._updated:
+            return ""
+        self._updated = False
+        self.end()
+        return _UPDATED
+
+    def end_step(self) -> None:
+        """Forwards of a rerun are none of the next step's."""
+        self._updated = self._forward_seen = False
 
     def optimizer_steps(self, optimizer: Any, has_closure: bool) -> None:
         """An optimizer, of this model or another, is about to update."""

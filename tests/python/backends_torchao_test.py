@@ -51,6 +51,11 @@ def test_attach_finds_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert ctl.mode == "armed"
 
 
+def test_a_recipe_beside_it_is_refused() -> None:
+    with pytest.raises(gnmr.Error, match="recipe='int8' would have no effect.*torchao Float8Linear.*Leave recipe out"):
+        gnmr.attach(float8_model(), recipe="int8", quiet=True)
+
+
 def test_what_derives_from_it() -> None:
     """Built otherwise is the same layer; a forward of its own is not."""
     from torchao.float8.float8_linear import Float8Linear
