@@ -29,7 +29,8 @@ from gnmr.ranks_pieces import (
     merged,
 )
 from gnmr.switches import MeasuringSwitch
-from gnmr.units import Coverage, FoundUnits, LeftOut, WatchedUnit, plain_name, share_of, times_wrapped
+from gnmr.units import (Coverage, FoundUnits, LeftOut, WatchedUnit, count_adapters, plain_name, share_of,
+                        times_wrapped)
 
 
 @dataclass
@@ -164,7 +165,7 @@ def _joined(everybody: Everybody, found: FoundUnits) -> Joined:
     core_units = [_core.Unit(unit.name, unit.cost, unit.group, forced=unit.name not in switchable) for unit in units]
     places, expected = _what_trials_measure([unit for report in reports for unit in report.units])
     outputs = {index: _holders(everybody, name) for index, name in enumerate(names) if known[name].frozen}
-    coverage = _coverage(found.coverage, reports, known, len(switchable))
+    coverage = _coverage(found.coverage, reports, known, switchable)
     return Joined(FoundUnits(units, coverage), core_units, places, expected, outputs)
 
 
@@ -174,12 +175,12 @@ def _holders(everybody: Everybody, name: str) -> int:
 
 
 def _coverage(here: Coverage, reports: Sequence[RankReport], known: dict[str, UnitReport],
-              switchable: int) -> Coverage:
+              switchable: set[str]) -> Coverage:
     """The coverage of all ranks' units."""
     left_out = {row[0]: LeftOut(*row) for report in reports for row in report.left_out if row[0] not in known}
     watched = sum(unit.cost for unit in known.values())
-    return replace(here, units=len(known), switchable=switchable, share=share_of(watched, left_out.values()),
-                   left_out=list(left_out.values()))
+    return replace(here, units=len(known), switchable=len(switchable), share=share_of(watched, left_out.values()),
+                   left_out=list(left_out.values()), adapters=count_adapters(set(known) - switchable))
 
 
 def _what_trials_measure(units: Sequence[UnitReport]) -> tuple[list[str], list[float]]:

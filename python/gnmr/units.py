@@ -87,7 +87,7 @@ class Coverage:
     share: float
     left_out: list[LeftOut] = field(default_factory=list)
     backends: dict[str, int] = field(default_factory=dict)  # units of this process by who switches them
-    adapters: int = 0  # units of this process that stay in high precision because they are LoRA's
+    adapters: int = 0  # units without a switch that are LoRA's
 
     def text(self) -> str:
         """One line: `watching 278 of 280 units, 99.1% of multiply-adds; 2 skipped: lm_head (makes logits), ...`."""
@@ -98,7 +98,7 @@ class Coverage:
             line += f"; {len(self.left_out)} skipped: {shown}{more}"
         if 0 < self.switchable < self.units - self.adapters:
             line += f"; {self.units - self.switchable - self.adapters} have no switch and are only watched"
-        if self.adapters:
+        if self.switchable and self.adapters:
             line += f"; {self.adapters} LoRA adapters stay in high precision"
         if self.backends:
             several = len(self.backends) > 1
@@ -181,6 +181,11 @@ def _is_trained(module: nn.Module) -> bool:
     return any(parameter.requires_grad for parameter in module.parameters())
 
 
+def count_adapters(names: Iterable[str]) -> int:
+    """How many are LoRA adapters, by their names."""
+    return sum(bool(_adapted_layer(name)) for name in names)
+
+
 def _adapted_layer(name: str) -> str:
     """The name of the layer that a LoRA adapter (peft's `lora_A`, `lora_B`) belongs to; empty: it is no adapter."""
     parts = name.split(".")
@@ -196,7 +201,6 @@ class _Walk:
         self._owner: dict[int, str] = {}
         self._neighbours = Neighbours()
         self.units: list[WatchedUnit] = []
-        self.adapters = 0
         self.left_out: list[tuple[LeftOut, nn.Module]] = []
 
     def visit(self, name: str, module: nn.Module) -> None:
@@ -216,9 +220,7 @@ class _Walk:
                 switch, cost = made, made.cost
         # After the backend, which knows its own kinds of tensors and says more of them.
         reason = reason or _unmeasured(module)
-        is_adapter = not reason and make is None and self._choice.recipe is not None and self._stays_high(name)
-        self.adapters += is_adapter
-        if not reason and make is None and self._choice.recipe is not None and not is_adapter:
+        if not reason and make is None and self._choice.recipe is not None and not self._stays_high(name):
             reason = _trouble(module, self._choice.recipe)
             if not reason:
                 low_path = LowConv1D if is_transposed(module) else LowLinear
@@ -296,7 +298,7 @@ def find_units(model: nn.Module, choice: UnitChoice) -> FoundUnits:
     known = owned | {id(child) for _, module in left_out for child in module.modules()}
     told = [one for one, _ in left_out] + _other_weights(modules, known)
     watched = sum(unit.cost for unit in walk.units)
-    switchable = sum(unit.switch is not None for unit in walk.units)
+    plain = [unit.name for unit in walk.units if unit.switch is None]
     backends = Counter(backend_name(unit.switch) for unit in walk.units if unit.switch is not None)
-    return FoundUnits(walk.units, Coverage(len(walk.units), switchable, share_of(watched, told), told,
-                                           dict(backends), walk.adapters))
+    return FoundUnits(walk.units, Coverage(len(walk.units), len(walk.units) - len(plain), share_of(watched, told),
+                                           told, dict(backends), count_adapters(plain)))

@@ -245,8 +245,10 @@ def test_everything_is_as_it_was(tmp_path: Path) -> None:
     loop = hugging_face.attach(trainer, **low, **QUICK)
     with pytest.raises(gnmr.Error, match="already"):
         hugging_face.attach(trainer)
+    assert repr(loop) == "<gnmr TrainerLoop in Trainer: training has not begun>"
     trainer.train()
     assert loop.ctl is not None and loop.ctl.mode == "disarmed"
+    assert repr(loop).startswith("<gnmr TrainerLoop in Trainer: <gnmr.Control: disarmed, 3 steps")
     assert not {"_clip_grad_norm", "_get_grad_norm", "training_step", "log", "_gnmr_patched"} & set(vars(trainer))
     assert trainer.callback_handler.callbacks == callbacks
     assert [module.forward for module in trainer.model.modules()] == forward

@@ -28,7 +28,7 @@ def train(rank: int, kind: str, size: int) -> dict[str, Any]:
     job = Job(kind, rank, size)
     steps = [job.step(step) for step in STEPS]
     return {"steps": steps, "state": job.ctl.state_dict()["supervisor"], "coverage": job.ctl.coverage.text(),
-            "names": [unit.name for unit in job.ctl.units]}
+            "names": [unit.name for unit in job.ctl.units], "summary": str(job.ctl.summary())}
 
 
 def train_all(rank: int, size: int) -> dict[str, dict[str, Any]]:
@@ -61,6 +61,7 @@ def test_as_one_process(kind: str, size: int, alone: Any, many: Any) -> None:
         assert rank == ranks[0]
     assert without_norm(ranks[0]["steps"]) == without_norm(one["steps"])
     assert [step[1] for step in ranks[0]["steps"]] == pytest.approx([step[1] for step in one["steps"]], rel=1e-5)
+    assert ranks[0]["summary"] == one["summary"] and "no unit was admitted" not in one["summary"]
     assert ranks[0]["coverage"] == one["coverage"] and ranks[0]["names"] == one["names"]
 
 
