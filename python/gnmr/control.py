@@ -78,7 +78,7 @@ class Control(LateSteps):
         high = self.high
         names = f" ({', '.join(high[:3])}{', ...' if len(high) > 3 else ''})" if high else ""
         return (f"<gnmr.Control: {self.mode}, {self._step} steps, lag {self.lag}; {len(self._units)} units, "
-                f"{len(high)} high{names}; {self._tally.alarms} alarms. summary() has more>")
+                f"{len(high)} high{names}; alarms in {self._tally.alarms} steps. summary() has more>")
 
     # The step.
 

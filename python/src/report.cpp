@@ -43,8 +43,7 @@ void bind_report(nb::module_& module) {
       [](const std::string& directory, bool plain) {
         return report::make_report(directory, {.plain = plain, .program = "gnmr " GNMR_VERSION});
       },
-      "directory"_a, "plain"_a = false, nb::call_guard<nb::gil_scoped_release>(),
-      "A run or a suite as one HTML page.");
+      "directory"_a, "plain"_a = false, nb::call_guard<nb::gil_scoped_release>(), "A run or a suite as one HTML page.");
   module.def(
       "write_page",
       [](const std::string& path, const std::string& html) {

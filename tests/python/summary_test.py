@@ -132,7 +132,7 @@ def test_a_budget_that_is_too_small_is_seen() -> None:
 
 def test_things_print_readably() -> None:
     ctl = watched_run(11)
-    assert repr(ctl).startswith("<gnmr.Control: armed, 11 steps, lag 0; 8 units, 1 high (layers.2.down); 1 alarms")
+    assert repr(ctl).startswith("<gnmr.Control: armed, 11 steps, lag 0; 8 units, 1 high (layers.2.down); alarms in 1 steps")
     lines = repr(ctl.units).splitlines()
     assert lines[0] == "8 units" and len(lines) == 9
     assert lines[1].startswith("  layers.0.up: ") and "(64x32, 64), switched by" in lines[1]
