@@ -267,7 +267,7 @@ def test_warnings_as_errors_end_no_loop(capsys: pytest.CaptureFixture[str]) -> N
         run_backward(model, 1)  # not the one that is attached: none of its low paths is called
         assert ctl.step().applied and ctl.mode != "disarmed"
     told = capsys.readouterr().err
-    assert "watching only" in told and "NO LOW PATH RUNS" in told
+    assert "min_coverage" in told and "NO LOW PATH RUNS" in told
 
 
 def test_a_default_device_is_no_matter() -> None:
