@@ -180,7 +180,7 @@ def test_what_is_split_is_left_out() -> None:
     layer = training.model.module.decoder.layers[0].mlp.linear_fc1
     layer.output_size_per_partition //= 2
     assert "taken for copies" in str(make("decoder.layers.0.mlp.linear_fc1", layer))
-    with pytest.warns(UserWarning, match="watching only"):
+    with pytest.warns(UserWarning, match="min_coverage"):
         ctl = gnmr.attach(training.model, gradients="main_grad")
     assert [unit.name for unit in ctl.units] == [name for name in UNITS if name != "decoder.layers.0.mlp.linear_fc1"]
     ctl.detach()
