@@ -54,15 +54,22 @@ std::string FieldNames::list() const {
   return more_ ? text + " and more" : text;
 }
 
-Error no_norms_error(std::string_view file, std::string_view kind, const FieldNames& fields) {
-  return Error(std::string(file) + ": no gradient norms in " + std::string(kind) + "; it has: " + fields.list());
+NoNormsError no_norms_error(std::string_view file, std::string_view kind, const FieldNames& fields) {
+  return NoNormsError(std::string(file) + ": no gradient norms in " + std::string(kind) + "; it has: " + fields.list());
 }
 
-Error no_norms_error(std::string_view file, std::string_view kind, const FieldNames& fields,
-                     const FieldPattern& pattern) {
-  if (pattern.is_default()) return no_norms_error(file, kind, fields);
-  return Error(std::string(file) + ": no number in " + std::string(kind) + " fits the field pattern " +
-               in_quotes(pattern.text()) + "; it has: " + fields.list());
+NoNormsError no_norms_error(std::string_view file, std::string_view kind, const FieldNames& fields,
+                            const FieldPattern& pattern, std::string_view hint) {
+  if (pattern.is_default()) {
+    const std::string what = no_norms_error(file, kind, fields).what();
+    return NoNormsError(hint.empty() ? what : what + ". " + std::string(hint));
+  }
+  return NoNormsError(std::string(file) + ": no number in " + std::string(kind) + " fits the field pattern " +
+                      in_quotes(pattern.text()) + "; it has: " + fields.list());
+}
+
+bool is_total_norm(std::string_view name) {
+  return name.ends_with("l2_norm/grad/global") || name.ends_with("_norm_total");
 }
 
 const std::vector<std::string>& usual_step_fields() {

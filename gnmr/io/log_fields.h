@@ -17,7 +17,8 @@ namespace gnmr::io {
 /// Finds gradient norms, and leaves out what has nearly the same name: norms after clipping, limits, L1 norms, the
 /// copies that Megatron writes against the number of samples.
 inline constexpr std::string_view kDefaultFieldPattern =
-    "*grad*norm*,norms.*,!*l1_norm*,!* vs samples,!*max_grad_norm*,!*clip_grad*,!*grad_clip*,!*norm_clip*,!*clipped*";
+    "*grad*norm*,norms.*,*l2_norm/grad/*,!*l1_norm*,!* vs "
+    "samples,!*max_grad_norm*,!*clip_grad*,!*grad_clip*,!*norm_clip*,!*clipped*";
 
 /// Globs with `*` and `?` separated by commas, upper and lower case alike; `!` before one excludes.
 class FieldPattern {
@@ -55,12 +56,21 @@ class FieldNames {
   bool more_ = false;
 };
 
-/// The `Error` for a log without gradient norms; `kind` is what the log is, as in `this Megatron log`.
-Error no_norms_error(std::string_view file, std::string_view kind, const FieldNames& fields);
+/// A log without gradient norms.
+class NoNormsError : public Error {
+ public:
+  using Error::Error;
+};
 
-/// The same where a pattern chose the fields.
-Error no_norms_error(std::string_view file, std::string_view kind, const FieldNames& fields,
-                     const FieldPattern& pattern);
+/// The error for a log without gradient norms; `kind` is what the log is, as in `this Megatron log`.
+NoNormsError no_norms_error(std::string_view file, std::string_view kind, const FieldNames& fields);
+
+/// The same where a pattern chose the fields; `hint`, where there is one, says how the norms get into such a log.
+NoNormsError no_norms_error(std::string_view file, std::string_view kind, const FieldNames& fields,
+                            const FieldPattern& pattern, std::string_view hint = {});
+
+/// Whether `name` is what libraries call the norm of the whole model where they log norms of its parts too.
+bool is_total_norm(std::string_view name);
 
 /// The names under which logs keep the number of the step, most usual first.
 const std::vector<std::string>& usual_step_fields();

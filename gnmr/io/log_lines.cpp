@@ -6,6 +6,7 @@
 #include <deque>
 #include <utility>
 
+#include "gnmr/io/console_text.h"
 #include "gnmr/io/line_reader.h"
 #include "gnmr/io/number_text.h"
 #include "gnmr/io/text_error.h"
@@ -118,6 +119,7 @@ class ConsoleLogSource final : public RowSource {
 
   void rewind() override {
     lines_.rewind();
+    texts_.set({}, true);
     waiting_.clear();
     norm_seen_ = false;
     without_norm_ = cut_short_ = 0;
@@ -144,10 +146,14 @@ class ConsoleLogSource final : public RowSource {
 
   // Rows before the first norm wait, so that a log without any norm is an error and not a run without samples.
   bool read_line() {
-    std::string_view line;
-    if (!lines_.next(line)) return false;
+    ConsoleText text;
+    while (!texts_.next(text)) {
+      std::string_view line;
+      if (!lines_.next(line)) return false;
+      texts_.set(line, !lines_.ending().empty());
+    }
     LogLine parsed;
-    const LogLineKind kind = log_.parse(line, parsed, fields_);
+    const LogLineKind kind = log_.parse(text.text, parsed, fields_);
     if (kind == LogLineKind::cut_short) ++cut_short_;
     const bool sampled = kind == LogLineKind::step_with_norm;
     if (!sampled && kind != LogLineKind::step_without_norm) return true;
@@ -160,6 +166,7 @@ class ConsoleLogSource final : public RowSource {
   std::unique_ptr<ByteSource> source_;
   ConsoleLog log_;
   LineReader lines_{*source_};
+  ConsoleLine texts_;
   std::vector<std::string> units_;
   FieldNames fields_;
   std::deque<Waiting> waiting_;

@@ -110,6 +110,17 @@ void PointLog::reverse_units() {
   for (std::size_t i = 0; i < units_.size(); ++i) index_[units_[i].name] = i;
 }
 
+void PointLog::leave_out_totals() {
+  const auto is_total = [](const UnitPoints& unit) { return is_total_norm(unit.name); };
+  if (std::all_of(units_.begin(), units_.end(), is_total)) return;
+  for (const UnitPoints& unit : units_) {
+    if (is_total(unit)) note("left out " + unit.name + ", the norm of the whole model; --fields chooses");
+  }
+  std::erase_if(units_, is_total);
+  index_.clear();
+  for (std::size_t i = 0; i < units_.size(); ++i) index_[units_[i].name] = i;
+}
+
 std::unique_ptr<TraceReader> PointLog::finish(std::uint64_t bytes) {
   std::vector<std::string> names;
   std::vector<PlacedPoint> placed;

@@ -31,6 +31,9 @@ class PointLog {
   /// Turns the order of the units round: for logs that list them as the backward pass meets them.
   void reverse_units();
 
+  /// Leaves out norms of the whole model (`is_total_norm`) where there are norms of its parts; a note names them.
+  void leave_out_totals();
+
   /// Adds a note for the user.
   void note(std::string text) { notes_.push_back(std::move(text)); }
 

@@ -6,6 +6,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "gnmr/core/message_text.h"
 #include "gnmr/io/csv_trace.h"
 #include "gnmr/io/json_text.h"
 #include "gnmr/io/line_reader.h"
@@ -19,6 +20,7 @@ namespace {
 constexpr std::string_view kLowest = "__MIN";
 constexpr std::string_view kHighest = "__MAX";
 constexpr std::string_view kRunEnd = " - ";
+constexpr std::string_view kNoRun = "(no run)";  // what columns without the name of a run belong to
 
 bool is_envelope(std::string_view name) { return name.ends_with(kLowest) || name.ends_with(kHighest); }
 
@@ -29,10 +31,69 @@ bool is_step_name(std::string_view name) {
   return std::find(usual.begin(), usual.end(), lower) != usual.end();
 }
 
-// A run's name may hold anything, `grad_norm` too; the metric is what follows it.
-std::string_view metric_of(std::string_view column) {
+// A column of a chart: `RUN - METRIC`. A run's name may hold anything, `grad_norm` too; the metric is what follows it.
+struct ChartColumn {
+  std::string_view run;
+  std::string_view metric;
+};
+
+ChartColumn chart_column(std::string_view column) {
   const std::size_t run_end = column.rfind(kRunEnd);
-  return run_end == std::string_view::npos ? column : column.substr(run_end + kRunEnd.size());
+  if (run_end == std::string_view::npos) return {kNoRun, column};
+  return {column.substr(0, run_end), column.substr(run_end + kRunEnd.size())};
+}
+
+// The history of one run has the columns that Weights & Biases adds to each, and no names of runs.
+bool is_history(const std::vector<CsvCell>& header) {
+  return std::any_of(header.begin(), header.end(), [](const CsvCell& cell) {
+    return cell.text == "_step" || cell.text == "_runtime" || cell.text == "_timestamp";
+  });
+}
+
+/// The columns with gradient norms.
+struct NormColumns {
+  struct Column {
+    std::size_t index;
+    std::string run;
+    std::string unit;
+  };
+  std::vector<Column> columns;
+  std::vector<std::string> runs;  // in the order of the columns
+  FieldNames fields;
+};
+
+NormColumns find_norm_columns(const std::vector<CsvCell>& header, std::size_t step_column,
+                              const FieldPattern& pattern) {
+  NormColumns found;
+  const bool history = is_history(header);
+  std::unordered_set<std::string> runs;
+  for (std::size_t index = 0; index < header.size(); ++index) {
+    const std::string& name = header[index].text;
+    if (index != step_column && is_envelope(name)) continue;
+    found.fields.add(name);
+    const ChartColumn column = chart_column(name);
+    const bool fits = pattern.matches(column.metric) || (!pattern.is_default() && pattern.matches(name));
+    if (index == step_column || !fits) continue;
+    const std::string run(history ? kNoRun : column.run);
+    found.columns.push_back({index, run, history ? name : std::string(column.metric)});
+    if (runs.insert(run).second) found.runs.push_back(run);
+  }
+  return found;
+}
+
+std::string listed(const std::vector<std::string>& runs) {
+  FieldNames names;
+  for (const std::string& run : runs) names.add(run);
+  return names.list();
+}
+
+std::size_t wandb_step_column(const std::string& where, const std::vector<CsvCell>& header, const std::string& wanted) {
+  const auto found = std::find_if(header.begin(), header.end(), [&](const CsvCell& cell) {
+    return wanted.empty() ? is_step_name(cell.text) : cell.text == wanted;
+  });
+  if (found == header.end() && !wanted.empty()) throw error_at(where, "no column " + in_quotes(wanted));
+  // The axis of a chart comes first, whatever it is called.
+  return found == header.end() ? 0 : static_cast<std::size_t>(found - header.begin());
 }
 
 class WandbLog final : public RowSource {
@@ -42,7 +103,7 @@ class WandbLog final : public RowSource {
     if (!next_csv_record(source_->name(), lines_, cells_)) throw Error(source_->name() + ": the file is empty");
     columns_ = cells_.size();
     find_step_column(options.step_field);
-    find_units();
+    find_units(options.run);
     norms_.resize(units_.size());
     sampled_.resize(units_.size());
   }
@@ -89,32 +150,36 @@ class WandbLog final : public RowSource {
 
  private:
   void find_step_column(const std::string& wanted) {
-    const auto found = std::find_if(cells_.begin(), cells_.end(), [&](const CsvCell& cell) {
-      return wanted.empty() ? is_step_name(cell.text) : cell.text == wanted;
-    });
-    if (found == cells_.end() && !wanted.empty()) {
-      throw error_at(at_line(source_->name(), lines_.line_number()), "no column " + in_quotes(wanted));
-    }
-    // The axis of a chart comes first, whatever it is called.
-    step_column_ = found == cells_.end() ? 0 : static_cast<std::size_t>(found - cells_.begin());
+    step_column_ = wandb_step_column(at_line(source_->name(), lines_.line_number()), cells_, wanted);
   }
 
-  void find_units() {
-    FieldNames fields;
-    std::unordered_set<std::string_view> seen;
-    for (std::size_t column = 0; column < cells_.size(); ++column) {
-      const std::string& name = cells_[column].text;
-      if (!is_envelope(name)) fields.add(name);
-      const bool fits = pattern_.matches(metric_of(name)) || (!pattern_.is_default() && pattern_.matches(name));
-      if (column == step_column_ || is_envelope(name) || !fits) continue;
-      line_ = cells_[column].line;
-      if (!is_utf8(name)) fail(column + 1, "the name " + in_quotes(name) + " is not UTF-8");
-      if (name.empty()) fail(column + 1, "a unit without a name");
-      if (!seen.insert(name).second) fail(column + 1, "the name " + in_quotes(name) + " is there twice");
-      unit_columns_.push_back(column);
-      units_.push_back(name);
+  void find_units(const std::string& run) {
+    const NormColumns found = find_norm_columns(cells_, step_column_, pattern_);
+    if (found.columns.empty()) {
+      throw no_norms_error(source_->name(), "this export of Weights & Biases", found.fields, pattern_);
     }
-    if (units_.empty()) throw no_norms_error(source_->name(), "this export of Weights & Biases", fields, pattern_);
+    const bool named = !run.empty();
+    if (named && std::find(found.runs.begin(), found.runs.end(), run) == found.runs.end()) {
+      throw Error(source_->name() + ": no run " + in_quotes(run) +
+                  " with gradient norms; there are: " + listed(found.runs) + did_you_mean(run, found.runs));
+    }
+    if (!named && found.runs.size() > 1) {
+      throw Error(source_->name() + ": has " + counted(found.runs.size(), "run") +
+                  ", name one with --run: " + listed(found.runs));
+    }
+    std::unordered_set<std::string> seen;
+    for (const NormColumns::Column& column : found.columns) {
+      if (named && column.run != run) continue;
+      const std::string& name = cells_[column.index].text;
+      line_ = cells_[column.index].line;
+      if (!is_utf8(name)) fail(column.index + 1, "the name " + in_quotes(name) + " is not UTF-8");
+      if (column.unit.empty()) fail(column.index + 1, "a unit without a name");
+      if (!seen.insert(column.unit).second) {
+        fail(column.index + 1, "the name " + in_quotes(name) + " is there twice");
+      }
+      unit_columns_.push_back(column.index);
+      units_.push_back(column.unit);
+    }
   }
 
   bool take_norms() {
@@ -163,6 +228,14 @@ bool is_wandb_header(const std::vector<CsvCell>& header) {
   return std::any_of(header.begin(), header.end(), [&](const CsvCell& cell) {
     return names.contains(cell.text + std::string(kLowest)) && names.contains(cell.text + std::string(kHighest));
   });
+}
+
+std::vector<std::string> wandb_runs(ByteSource& source, const TraceOptions& options) {
+  LineReader lines(source);
+  std::vector<CsvCell> header;
+  if (!next_csv_record(source.name(), lines, header)) return {};
+  const std::size_t step = wandb_step_column(at_line(source.name(), lines.line_number()), header, options.step_field);
+  return find_norm_columns(header, step, FieldPattern(options.field_pattern)).runs;
 }
 
 std::unique_ptr<RowSource> make_wandb_log(std::unique_ptr<ByteSource> source, const TraceOptions& options) {

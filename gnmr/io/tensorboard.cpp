@@ -3,17 +3,22 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <map>
 #include <system_error>
+#include <utility>
 #include <vector>
 
+#include "gnmr/core/message_text.h"
+#include "gnmr/io/json_text.h"
 #include "gnmr/io/log_fields.h"
 #include "gnmr/io/log_points.h"
+#include "gnmr/io/row_source.h"
 #include "gnmr/io/tensorboard_records.h"
 #include "gnmr/io/text_error.h"
 
 namespace gnmr::io {
 namespace {
+
+namespace fs = std::filesystem;
 
 class EventCollector {
  public:
@@ -51,20 +56,35 @@ class EventCollector {
   std::uint64_t bytes_ = 0;
 };
 
-using FilesByDirectory = std::map<std::filesystem::path, std::vector<std::filesystem::path>>;
+bool is_event_file(const fs::directory_entry& entry) {
+  std::error_code ignored;
+  return entry.path().filename().string().find("tfevents") != std::string::npos && entry.is_regular_file(ignored);
+}
 
-FilesByDirectory find_event_files(const std::string& path) {
-  namespace fs = std::filesystem;
-  FilesByDirectory found;
+// The event files of one folder, by name; none where it cannot be read.
+std::vector<std::string> event_files(const fs::path& folder) {
+  std::vector<std::string> files;
   std::error_code error;
-  fs::recursive_directory_iterator at(path, fs::directory_options::skip_permission_denied, error);
-  for (; !error && at != fs::recursive_directory_iterator(); at.increment(error)) {
-    std::error_code ignored;
-    const bool is_event_file = at->path().filename().string().find("tfevents") != std::string::npos;
-    if (is_event_file && at->is_regular_file(ignored)) found[at->path().parent_path()].push_back(at->path());
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    if (is_event_file(*at)) files.push_back(at->path().string());
   }
-  if (error) throw Error(path + ": cannot be read: " + error.message());
-  return found;
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+std::unique_ptr<TraceReader> read_files(const std::string& folder, const std::vector<std::string>& files,
+                                        const TraceOptions& options) {
+  EventCollector collector(options);
+  for (const std::string& file : files) collector.read(*open_byte_source(file));
+  return collector.finish(folder);
+}
+
+std::string listed(const EventFolders& found) {
+  FieldNames names;
+  for (const std::string& run : found.runs) names.add(run);
+  return names.list() + (found.gave_up ? " (the search ended after " + std::to_string(found.looked_at) + " entries" +
+                                             ": name a folder nearer to the run)"
+                                       : "");
 }
 
 }  // namespace
@@ -75,19 +95,62 @@ std::unique_ptr<TraceReader> read_tensorboard(ByteSource& source, const TraceOpt
   return collector.finish(source.name());
 }
 
-std::unique_ptr<TraceReader> read_tensorboard_directory(const std::string& path, const TraceOptions& options) {
-  FilesByDirectory found = find_event_files(path);
-  if (found.empty()) throw Error(path + ": a directory without TensorBoard event files");
-  if (found.size() > 1) {
-    FieldNames runs;
-    for (const auto& [directory, files] : found) runs.add(directory.string());
-    throw Error(path + ": event files of several runs; name one of: " + runs.list());
+EventFolders find_event_folders(const std::string& path, const FolderSearch& search) {
+  EventFolders found;
+  std::vector<fs::path> level{fs::path()};
+  for (std::size_t depth = 0; depth <= search.depth && !level.empty() && !found.gave_up; ++depth) {
+    std::vector<fs::path> below;
+    for (const fs::path& folder : level) {
+      std::vector<fs::path> folders;
+      bool is_run = false;
+      std::error_code error;
+      for (fs::directory_iterator at(path / folder, error), end; !error && at != end; at.increment(error)) {
+        found.gave_up = found.looked_at == search.entries;
+        if (found.gave_up) break;
+        ++found.looked_at;
+        std::error_code ignored;
+        is_run = is_run || is_event_file(*at);
+        if (at->is_directory(ignored)) folders.push_back(folder / at->path().filename());
+      }
+      if (is_run && depth > 0) {
+        found.runs.push_back(folder.generic_string());
+      } else {
+        below.insert(below.end(), folders.begin(), folders.end());
+      }
+      if (found.gave_up) break;
+    }
+    level = std::move(below);
   }
-  EventCollector collector(options);
-  std::vector<std::filesystem::path>& files = found.begin()->second;
-  std::sort(files.begin(), files.end());
-  for (const std::filesystem::path& file : files) collector.read(*open_byte_source(file.string()));
-  return collector.finish(path);
+  std::sort(found.runs.begin(), found.runs.end());
+  return found;
+}
+
+std::vector<std::string> tensorboard_runs(const std::string& path) {
+  if (!event_files(path).empty()) return {};
+  return find_event_folders(path).runs;
+}
+
+std::unique_ptr<TraceReader> read_tensorboard_directory(const std::string& path, const TraceOptions& options) {
+  const fs::path folder = options.run.empty() ? fs::path(path) : fs::path(path) / options.run;
+  const std::vector<std::string> files = event_files(folder);
+  if (!files.empty()) return read_files(folder.string(), files, options);
+  const EventFolders found = find_event_folders(path);
+  if (found.runs.empty()) {
+    throw Error(path + ": neither this folder nor one below it has TensorBoard event files (" +
+                (found.gave_up ? "the search ended after " + std::to_string(found.looked_at) + " entries"
+                               : std::to_string(found.looked_at) + " entries" + " looked at, 4 folders deep") +
+                "); name the folder of the run");
+  }
+  if (!options.run.empty()) {
+    throw Error(path + ": no run " + in_quotes(options.run) + "; there are: " + listed(found) +
+                did_you_mean(options.run, found.runs));
+  }
+  if (found.runs.size() > 1) {
+    throw Error(path + ": has event files of " + counted(found.runs.size(), "run") +
+                ", name one with --run: " + listed(found));
+  }
+  const fs::path only = fs::path(path) / found.runs.front();
+  return read_files(only.string(), event_files(only), options);
 }
 
 }  // namespace gnmr::io

@@ -51,7 +51,25 @@ class TraceReader {
 };
 
 /// What a trace may be written as.
-enum class TraceFormat { automatic, csv, llmc, jsonl, trainer_state, megatron, tensorboard, wandb_csv, nvdlfw };
+enum class TraceFormat {
+  automatic,
+  csv,
+  llmc,
+  jsonl,
+  trainer_state,
+  megatron,
+  tensorboard,
+  wandb_csv,
+  nvdlfw,
+  torchtitan,
+  hf_console,
+  nemo,
+  deepspeed,
+  nanotron,
+  olmo,
+  llm_foundry,
+  lightning_csv,
+};
 
 /// A format as users name it.
 struct TraceFormatInfo {
@@ -74,20 +92,27 @@ struct TraceOptions {
   /// one is dropped. Takes two passes, so not from standard input.
   bool allow_restart = false;
 
-  /// Which fields are units, in logs that name their fields (jsonl, trainer-state, tensorboard, wandb-csv, nvdlfw):
-  /// globs with `*` and `?`, separated by commas, upper and lower case alike; `!` before one excludes. Empty: a default
-  /// that finds gradient norms.
+  /// Which fields are units, in logs that name their fields (all but csv, llmc and megatron): globs with `*` and `?`,
+  /// separated by commas, upper and lower case alike; `!` before one excludes. Empty: a default that finds gradient
+  /// norms.
   std::string field_pattern = {};
 
-  /// The field with the step number (jsonl, trainer-state, wandb-csv). Empty: the usual names are tried.
+  /// The field with the step number, in the same logs except tensorboard and nvdlfw. Empty: the usual names are tried.
   std::string step_field = {};
+
+  /// Which run, where there are several: in an export of Weights & Biases, or a folder of TensorBoard runs, where it is
+  /// the path of the run's folder from there. Empty: the only one.
+  std::string run = {};
 };
 
 /// Opens a trace; `-` is standard input, a directory is one of TensorBoard's. An `Error` where it cannot be read, is
-/// of no known format or has no gradient norms; it then names what it does have.
+/// of no known format, has no gradient norms (it then names what it does have) or has several runs and none is named.
 std::unique_ptr<TraceReader> open_trace(const std::string& path, const TraceOptions& options = {});
 
-/// The same for bytes from elsewhere.
+/// The names of the runs that can be opened one by one; empty where the trace is one run. Not for standard input.
+std::vector<std::string> runs_of_trace(const std::string& path, const TraceOptions& options = {});
+
+/// The same as the first for bytes from elsewhere.
 std::unique_ptr<TraceReader> open_trace(std::unique_ptr<ByteSource> source, const TraceOptions& options = {});
 
 }  // namespace gnmr::io

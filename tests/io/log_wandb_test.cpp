@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "io/temporary_folder.h"
 #include "io/trace_testing.h"
 
 namespace gnmr::io {
@@ -17,17 +18,41 @@ using testing::Row;
 using Names = std::vector<std::string>;
 using Rows = std::vector<Row>;
 
-TEST(WandbCsv, ChartExport) {
-  const auto trace = read_text(
-      "\"Step\",\"run-1 - grad_norm\",\"run-1 - grad_norm__MIN\",\"run-1 - grad_norm__MAX\","
-      "\"grad_norm-try - loss\",\"run-2 - train/grad_norm\",\"run-2 - train/grad_norm__MIN\"\n"
-      "\"1\",\"0.5\",\"0.4\",\"0.6\",\"3\",\"\",\"\"\n"
-      "2,NaN,,,3,Infinity,\n"
-      "3,,,,3,,\n"
-      "4,,,,3,0.25,0.25\n");
-  EXPECT_EQ(trace.units, (Names{"run-1 - grad_norm", "run-2 - train/grad_norm"}));
-  EXPECT_EQ(trace.rows, (Rows{{1, {0.5, kNone}}, {2, {kNan, kInf}}, {4, {kNone, 0.25}}}));
-  EXPECT_EQ(trace.notes, (Names{"1 row had no gradient norm"}));
+const std::string kChart =
+    "\"Step\",\"run-1 - grad_norm\",\"run-1 - grad_norm__MIN\",\"run-1 - grad_norm__MAX\","
+    "\"grad_norm-try - loss\",\"run-2 - train/grad_norm\",\"run-2 - train/grad_norm__MIN\"\n"
+    "\"1\",\"0.5\",\"0.4\",\"0.6\",\"3\",\"\",\"\"\n"
+    "2,NaN,,,3,Infinity,\n"
+    "3,,,,3,,\n"
+    "4,,,,3,0.25,0.25\n";
+
+TEST(WandbCsv, SeveralRunsAreNotUnitsOfOneModel) {
+  const auto first = read_text(kChart, {.run = "run-1"});
+  EXPECT_EQ(first.units, (Names{"grad_norm"}));
+  EXPECT_EQ(first.rows, (Rows{{1, {0.5}}, {2, {kNan}}}));
+  EXPECT_EQ(first.notes, (Names{"2 rows had no gradient norm"}));
+  const auto second = read_text(kChart, {.run = "run-2"});
+  EXPECT_EQ(second.units, (Names{"train/grad_norm"}));
+  EXPECT_EQ(second.rows, (Rows{{2, {kInf}}, {4, {0.25}}}));
+  EXPECT_EQ(error_in(kChart), "run: has 2 runs, name one with --run: run-1, run-2");
+  EXPECT_EQ(error_in(kChart, {.run = "run1"}),
+            "run: no run \"run1\" with gradient norms; there are: run-1, run-2; did you mean 'run-1'?");
+  EXPECT_EQ(read_text(kChart, {.field_pattern = "run-2 - *grad*"}).units, (Names{"train/grad_norm"}));
+}
+
+TEST(WandbCsv, RunsAreListed) {
+  const test::TemporaryFolder folder;
+  const auto runs_in = [&](const std::string& text) {
+    test::put_file(folder.file("export.csv"), text);
+    return runs_of_trace(folder.file("export.csv"));
+  };
+  EXPECT_EQ(runs_in(kChart), (Names{"run-1", "run-2"}));
+  EXPECT_EQ(runs_in("Step,r - a.grad_norm,r - b.grad_norm\n1,2,3\n"), (Names{"r"}));
+  EXPECT_EQ(runs_in("step,r - a.grad_norm,s - b.grad_norm\n1,2,3\n"), Names());
+  // A history is one run, whatever its metrics are called.
+  EXPECT_EQ(read_text("_step,Train - grad_norm,Other - grad_norm\n1,2,3\n").units,
+            (Names{"Train - grad_norm", "Other - grad_norm"}));
+  EXPECT_EQ(error_in("step,a\n1,2\n", {.run = "a"}).find("run: is one run, so --run cannot choose"), 0U);
 }
 
 TEST(WandbCsv, OtherAxesAndHistories) {

@@ -3,11 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "gnmr/io/tensorboard_records.h"
+#include "io/temporary_folder.h"
 #include "io/trace_testing.h"
 
 namespace gnmr::io {
@@ -84,8 +86,44 @@ TEST(TensorBoard, FilesOfAResumedRun) {
 }
 
 TEST(TensorBoard, SeveralRunsAreNotOne) {
-  const std::string message = testing::message_of([&] { read_path(kAssets); });
-  EXPECT_NE(message.find("event files of several runs; name one of: "), std::string::npos) << message;
+  EXPECT_EQ(testing::message_of([&] { read_path(kAssets); }),
+            kAssets + ": has event files of 3 runs, name one with --run: run, simple, tensor");
+  EXPECT_EQ(runs_of_trace(kAssets), (Names{"run", "simple", "tensor"}));
+  EXPECT_EQ(read_path(kAssets, {.run = "simple"}).units, kUnits);
+  EXPECT_EQ(testing::message_of([&] { read_path(kAssets, {.run = "simpel"}); }),
+            kAssets + ": no run \"simpel\"; there are: run, simple, tensor; did you mean 'simple'?");
+}
+
+// `SummaryWriter.add_hparams` writes an event file into a folder of its own, named by the time.
+TEST(TensorBoard, FoldersOfHyperparametersBelongToTheRun) {
+  const test::TemporaryFolder folder;
+  const std::string events = file_bytes(kAssets + "/simple" + kFile);
+  std::filesystem::create_directories(folder.file("exp/1700000000.123"));
+  test::put_file(folder.file("exp") + kFile, events);
+  test::put_file(folder.file("exp/1700000000.123") + kFile, events);
+  EXPECT_EQ(read_path(folder.file("exp")).units, kUnits);
+  EXPECT_EQ(runs_of_trace(folder.file("exp")), Names());
+  EXPECT_EQ(read_path(folder.file("")).units, kUnits);
+  EXPECT_EQ(read_path(folder.file("exp"), {.run = "1700000000.123"}).units, kUnits);
+}
+
+TEST(TensorBoard, ALargeTreeIsNotSearched) {
+  const test::TemporaryFolder folder;
+  std::filesystem::create_directories(folder.file("a/b/c/d/e/f/g"));
+  test::put_file(folder.file("a/b/c/d/e/f/g") + kFile, file_bytes(kAssets + "/simple" + kFile));
+  for (int i = 0; i < 50; ++i) std::filesystem::create_directories(folder.file("a/many/" + std::to_string(i)));
+  const EventFolders deep = find_event_folders(folder.file(""));
+  EXPECT_TRUE(deep.runs.empty());
+  EXPECT_FALSE(deep.gave_up);
+  EXPECT_EQ(deep.looked_at, 1U + 2U + 51U + 1U + 1U);  // a; b, many; c and those of many; d; e
+  const EventFolders short_search = find_event_folders(folder.file(""), {.depth = 4, .entries = 20});
+  EXPECT_TRUE(short_search.gave_up);
+  EXPECT_EQ(short_search.looked_at, 20U);
+  EXPECT_EQ(find_event_folders(folder.file("a/b/c")).runs, (Names{"d/e/f/g"}));
+  EXPECT_EQ(testing::message_of([&] { read_path(folder.file("a")); }),
+            folder.file("a") +
+                ": neither this folder nor one below it has TensorBoard event files (56 entries looked at, 4 folders "
+                "deep); name the folder of the run");
 }
 
 TEST(TensorBoard, EveryTornEndIsAStopAndEveryFlippedBitAnError) {

@@ -27,18 +27,31 @@ TEST(TraceFormats, NamesAreUniqueAndReadBack) {
   EXPECT_EQ(
       message_of([] { trace_format_by_name("CSV"); }),
       "no trace format \"CSV\"; there are: auto, csv, llmc, jsonl, trainer-state, megatron, tensorboard, wandb-csv, "
-      "nvdlfw; did you mean 'csv'?");
+      "nvdlfw, torchtitan, hf-console, nemo, deepspeed, nanotron, olmo, llm-foundry, lightning-csv; did you mean "
+      "'csv'?");
 }
 
-TEST(TraceFormats, WhatCannotBeTold) {
-  const std::string unknown =
-      "run: not a trace or log that we know; its format can be named, one of: csv llmc jsonl "
-      "trainer-state megatron tensorboard wandb-csv nvdlfw";
-  EXPECT_EQ(error_in("hello\nworld\n"), unknown);
-  EXPECT_EQ(error_in(std::string(3000000, 'x')), unknown);
-  EXPECT_EQ(error_in(std::string("\0\0\0\0", 4)), unknown);
-  EXPECT_EQ(error_in("time,a\n1,2\n"), "run: line 1, column 1: the header must begin with \"step\", not \"time\"");
+TEST(TraceFormats, UnknownLogsShowTheirFirstLineAndWhatCanBeRead) {
+  const auto expect_unknown = [](const std::string& text, const std::string& place, const std::string& shown) {
+    const std::string message = error_in(text);
+    EXPECT_EQ(message.find("run: " + place + ": not a line of a trace or log that can be read: " + shown), 0U)
+        << message;
+    for (const TraceFormatInfo& info : trace_format_names().subspan(1)) {
+      EXPECT_NE(message.find("\n  " + std::string(info.name) + " "), std::string::npos) << message;
+      EXPECT_NE(message.find(std::string(info.help)), std::string::npos) << message;
+    }
+    EXPECT_NE(message.find("--format"), std::string::npos);
+    EXPECT_EQ(message.find("must begin with"), std::string::npos);
+    EXPECT_LT(message.size(), 2000U);
+  };
+  expect_unknown("hello\nworld\n", "line 1", "\"hello\"; nor is any other.");
+  expect_unknown("\n \n\x1b[31mworld\x07\n", "line 3", "\"\\u001b[31mworld\\u0007\"");
+  expect_unknown("time,a\n1,2\n", "line 1", "\"time,a\"");
+  expect_unknown(std::string(5000000, 'x'), "line 1", "\"xxxx");
+  expect_unknown(std::string("\0\0\0\0", 4), "line 1", "\"\\u0000");
   EXPECT_EQ(error_in(""), "run: the file is empty");
+  EXPECT_EQ(error_in("time,a\n1,2\n", {.format = TraceFormat::csv}),
+            "run: line 1, column 1: the header must begin with \"step\", not \"time\"");
 }
 
 TEST(TraceFormats, ConsoleLogsMayBeginWithPagesOfOtherText) {
