@@ -15,6 +15,7 @@
 #include "gnmr/exit_codes.h"
 #include "gnmr/io/decisions.h"
 #include "gnmr/io/journal_writer.h"
+#include "gnmr/io/log_fields.h"
 #include "gnmr/io/signals_file.h"
 #include "gnmr/io/state_file.h"
 #include "gnmr/lab/detection_score.h"
@@ -141,26 +142,22 @@ Controller make_controller(const ReplayRequest& request, const std::vector<std::
   return with_exit_code(blame, [&] { return Controller(std::move(units), request.options); });
 }
 
-void print_summary(const ReplayRequest& request, const ReplaySummary& summary, const Truth* truth) {
+void print_summary(const ReplayRequest& request, const ReplaySummary& summary, const Truth* truth,
+                   const std::string& run) {
   if (request.quiet) return;
   // Standard output belongs to whoever asked for it with `-`.
   const bool taken = request.decisions_path == "-" || request.journal_path == "-";
   std::FILE* const stream = taken ? stderr : stdout;
   const lab::DetectionScore* const score = truth != nullptr ? &truth->score() : nullptr;
-  const std::string text = request.json_summary ? summary.json(score) : summary.text(score);
+  const std::string text = request.json_summary ? summary.json(score, run) : summary.text(score, run);
   if (std::fwrite(text.data(), 1, text.size(), stream) != text.size() || std::fflush(stream) != 0) {
     throw CommandError(kOutputError, "the summary could not be written");
   }
 }
 
-}  // namespace
-
-void replay(const ReplayRequest& request) {
-  check_paths(request);
-  ProgressLine progress(stderr, !request.quiet && !request.live);
-  const std::unique_ptr<io::TraceReader> trace =
-      with_exit_code(kInputError, [&] { return open_watched_trace(request.input, progress); });
-  Controller controller = make_controller(request, trace->units());
+/// One run; `run` is its name where the trace has several, else empty.
+void replay_run(const ReplayRequest& request, io::TraceReader& trace, ProgressLine& progress, const std::string& run) {
+  Controller controller = make_controller(request, trace.units());
   if (!request.load_state_path.empty()) {
     with_exit_code(kInputError, [&] { load_state(request.load_state_path, controller, request.quiet); });
   }
@@ -174,7 +171,7 @@ void replay(const ReplayRequest& request) {
   if (request.live) map.emplace(controller, stderr, request.steps_per_second);
 
   io::TraceRow row;
-  while (with_exit_code(kInputError, [&] { return trace->next(row); })) {
+  while (with_exit_code(kInputError, [&] { return trace.next(row); })) {
     const Alarm& alarm = controller.observe({.step = row.step, .norms = row.norms, .sampled = row.sampled});
     const Decision& decision = controller.decide();
     with_exit_code(kOutputError, [&] { outputs.write(controller, alarm, decision); });
@@ -191,12 +188,67 @@ void replay(const ReplayRequest& request) {
   progress.clear();
   if (map) map->finish();
   if (!request.quiet) {
-    for (const std::string& note : trace->notes()) say("note: " + note);
+    const std::string of_run = run.empty() ? "" : "run " + run + ": ";
+    for (const std::string& note : trace.notes()) say("note: " + printable(of_run + note));
     if (truth) {
       for (const std::string& note : truth->notes()) say("note: " + note);
     }
   }
-  print_summary(request, summary, truth ? &*truth : nullptr);
+  print_summary(request, summary, truth ? &*truth : nullptr, run);
+}
+
+/// What can be done for one run only.
+void refuse_for_several_runs(const ReplayRequest& request, const std::vector<std::string>& runs) {
+  const std::vector<std::pair<const char*, bool>> flags{{"--decisions", !request.decisions_path.empty()},
+                                                        {"--journal", !request.journal_path.empty()},
+                                                        {"--signals", !request.signals_path.empty()},
+                                                        {"--load-state", !request.load_state_path.empty()},
+                                                        {"--save-state", !request.save_state_path.empty()},
+                                                        {"--truth", !request.input.truth_path.empty()},
+                                                        {"--live", request.live}};
+  for (const auto& [flag, given] : flags) {
+    if (!given) continue;
+    throw CommandError(kUsageError, fmt::format("{} is for one run, and {} has {}: name one with --run, such as {}",
+                                                flag, request.input.path, runs.size(), printable(runs.front())));
+  }
+}
+
+void replay_each_run(const ReplayRequest& request, const std::vector<std::string>& runs) {
+  refuse_for_several_runs(request, runs);
+  std::string without_norms;
+  std::size_t replayed = 0;
+  for (const std::string& run : runs) {
+    ReplayRequest one = request;
+    one.input.options.run = run;
+    ProgressLine progress(stderr, !request.quiet);
+    std::unique_ptr<io::TraceReader> trace;
+    try {
+      trace = open_watched_trace(one.input, progress);
+    } catch (const io::NoNormsError& error) {
+      // Folders of evaluations stand beside those of training.
+      progress.clear();
+      if (without_norms.empty()) without_norms = error.what();
+      if (!request.quiet) say("note: run " + printable(run) + " has no gradient norms and is left out");
+      continue;
+    } catch (const Error& error) {
+      throw CommandError(kInputError, error.what());
+    }
+    if (replayed++ > 0 && !request.quiet && !request.json_summary) put(stdout, "\n");
+    replay_run(one, *trace, progress, run);
+  }
+  if (replayed == 0) throw CommandError(kInputError, without_norms);
+}
+
+}  // namespace
+
+void replay(const ReplayRequest& request) {
+  check_paths(request);
+  const std::vector<std::string> runs = with_exit_code(kInputError, [&] { return runs_to_read(request.input); });
+  if (runs.size() > 1) return replay_each_run(request, runs);
+  ProgressLine progress(stderr, !request.quiet && !request.live);
+  const std::unique_ptr<io::TraceReader> trace =
+      with_exit_code(kInputError, [&] { return open_watched_trace(request.input, progress); });
+  replay_run(request, *trace, progress, "");
 }
 
 }  // namespace gnmr::app

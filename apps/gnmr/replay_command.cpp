@@ -65,7 +65,10 @@ void add_replay_command(CLI::App& program, Command& chosen) {
                               "  gnmr replay norms.csv\n"
                               "  gnmr replay train.log.gz --preset paper --tau 1.5\n"
                               "  gnmr replay norms.csv --truth faults.csv --live\n"
-                              "  gnmr replay norms.csv --decisions - | jq .admitted\n\n") +
+                              "  gnmr replay norms.csv --decisions - | jq .admitted\n"
+                              "  gnmr replay wandb_export.csv --run llama-7b-fp8\n\n"
+                              "Several runs in one export or folder are replayed one after the other, a summary each;\n"
+                              "--run chooses one, which every output but the summary needs.\n\n") +
                   kExitCodesHelp);
   command->callback([&chosen, arguments] {
     chosen = [arguments] {

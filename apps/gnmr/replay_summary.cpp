@@ -61,11 +61,12 @@ std::vector<UnitIndex> ReplaySummary::most_often_at_risk() const {
   return order;
 }
 
-std::string ReplaySummary::text(const lab::DetectionScore* score) const {
+std::string ReplaySummary::text(const lab::DetectionScore* score, const std::string& run) const {
   std::string out;
   const auto line = [&out](const char* name, const std::string& value) {
     out += fmt::format("{:<34}{}\n", name, value);
   };
+  if (!run.empty()) line("run", printable(run));
   line("steps", fmt::format("{}", steps_));
   line("units", fmt::format("{} (budget: {} in recovery at one time)", names_.size(), budget_));
   line("risks",
@@ -91,8 +92,12 @@ std::string ReplaySummary::text(const lab::DetectionScore* score) const {
   return out;
 }
 
-std::string ReplaySummary::json(const lab::DetectionScore* score) const {
+std::string ReplaySummary::json(const lab::DetectionScore* score, const std::string& run) const {
   std::string out = "{";
+  if (!run.empty()) {
+    out += "\"run\":";
+    io::append_json_string(out, run);
+  }
   const auto field = [&out](const char* name, auto value) {
     if (out.size() > 1) out += ',';
     io::append_json_string(out, name);

@@ -21,11 +21,11 @@ class ReplaySummary {
   /// Adds one step.
   void add(const Alarm& alarm, const Decision& decision);
 
-  /// The figures for people; `score` may be null.
-  std::string text(const lab::DetectionScore* score) const;
+  /// The figures for people; `score` may be null, `run` empty.
+  std::string text(const lab::DetectionScore* score, const std::string& run = {}) const;
 
   /// The figures for programs, one line of JSON.
-  std::string json(const lab::DetectionScore* score) const;
+  std::string json(const lab::DetectionScore* score, const std::string& run = {}) const;
 
   std::uint64_t steps() const { return steps_; }
 

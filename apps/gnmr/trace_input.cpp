@@ -57,7 +57,7 @@ void add_trace_flags(CLI::App& command, TraceRequest& request) {
   constexpr const char* kGroup = "Input";
   command
       .add_option("--trace,trace", request.path,
-                  "Gradient norms: our CSV or a training log, plain or .gz; - is standard input")
+                  "Gradient norms: our CSV, a training log, plain or .gz, or a TensorBoard folder; - is standard input")
       ->required()
       ->type_name("FILE")
       ->group(kGroup);
@@ -68,6 +68,11 @@ void add_trace_flags(CLI::App& command, TraceRequest& request) {
       ->type_name("GLOBS")
       ->group(kGroup);
   command.add_option("--step-field", request.options.step_field, "The field of a log that holds the step")
+      ->type_name("NAME")
+      ->group(kGroup);
+  command
+      .add_option("--run", request.options.run,
+                  "Which run of an export of Weights & Biases, or of a folder of TensorBoard runs (its folder)")
       ->type_name("NAME")
       ->group(kGroup);
   command
@@ -89,6 +94,15 @@ void check_trace_flags(TraceRequest& request) {
   if (request.path == "-" && request.truth_path == "-") {
     throw CommandError(kUsageError, "--trace and --truth cannot both be standard input");
   }
+}
+
+std::vector<std::string> runs_to_read(const TraceRequest& request) {
+  std::error_code ignored;
+  // What can be read only once, such as a pipe, is left for the reader; it says where there are several.
+  const bool again =
+      std::filesystem::is_regular_file(request.path, ignored) || std::filesystem::is_directory(request.path, ignored);
+  if (!request.options.run.empty() || !again) return {};
+  return io::runs_of_trace(request.path, request.options);
 }
 
 std::unique_ptr<io::TraceReader> open_watched_trace(const TraceRequest& request, ProgressLine& progress) {

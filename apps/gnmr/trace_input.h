@@ -36,6 +36,9 @@ void add_trace_flags(CLI::App& command, TraceRequest& request);
 /// Reads `format`; to be called after the command line has been read. Throws `CommandError`.
 void check_trace_flags(TraceRequest& request);
 
+/// The runs of the trace where it has several and the command line names none; one or none where it is one run.
+std::vector<std::string> runs_to_read(const TraceRequest& request);
+
 /// Opens the trace; `progress` is told of every byte, also while a log is read ahead, and must outlive the reader.
 std::unique_ptr<io::TraceReader> open_watched_trace(const TraceRequest& request, ProgressLine& progress);
 

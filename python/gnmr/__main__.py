@@ -41,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     replay = commands.add_parser("replay", help="the decisions that a trace of gradient norms gives")
     replay.add_argument("trace", help="a CSV file with a norm a unit and step, or a training log")
     replay.add_argument("--preset", default="default", help="default or paper")
+    replay.add_argument("--run", default="", help="which run of a W&B export or of a folder of TensorBoard runs")
     run_pages.add_commands(commands)
     _add_doctor(commands, words)
     chosen = parser.parse_args(words)
@@ -87,7 +88,7 @@ def _recipes(_: argparse.Namespace) -> int:
 
 
 def _replay(chosen: argparse.Namespace) -> int:
-    trace = _core.Trace(chosen.trace)
+    trace = _core.Trace(chosen.trace, run=chosen.run)
     names = trace.units
     supervisor = _core.Supervisor([_core.Unit(name) for name in names], _core.Options(chosen.preset))
     steps = 0

@@ -40,7 +40,12 @@ void bind_trace(nb::module_& module) {
   nb::class_<Trace>(module, "Trace",
                     "Gradient norms of a run, from a CSV file or from other people's logs; gives a row a step.")
       .def(
-          "__init__", [](Trace* self, const std::string& path) { new (self) Trace{io::open_trace(path)}; }, "path"_a)
+          "__init__",
+          [](Trace* self, const std::string& path, const std::string& run) {
+            new (self) Trace{io::open_trace(path, {.run = run})};
+          },
+          "path"_a, nb::kw_only(), "run"_a = "",
+          "`run` names one where a W&B export or a folder of TensorBoard runs has several.")
       .def_prop_ro("units", [](const Trace& self) { return self.reader->units(); })
       .def(
           "__iter__", [](nb::handle self) { return nb::borrow(self); }, nb::sig("def __iter__(self) -> Trace"))

@@ -252,6 +252,93 @@ TEST(Replay, TruthOfOtherUnitsIsRefused) {
   EXPECT_EQ(run_gnmr("replay -q " + trace + " --truth " + scratch.write("z.csv", "step,b,a\n1,0,0\n")).status, 0);
 }
 
+constexpr const char* kTwoRuns =
+    "\"Step\",\"small - a/grad_norm\",\"small - b/grad_norm\",\"large - a/grad_norm\",\"large - b/grad_norm\"\n"
+    "1,1,1,2,2\n2,1,1,2,nan\n3,,,2,2\n";
+
+TEST(Replay, RunsOfAnExportAreReplayedOneByOne) {
+  const Scratch scratch;
+  const std::string trace = scratch.write("export.csv", kTwoRuns);
+  const ProgramRun each = run_gnmr("replay " + trace + " --json");
+  ASSERT_EQ(each.status, 0) << each.err;
+  const std::vector<json> summaries = lines_of(each.out);
+  ASSERT_EQ(summaries.size(), 2u);
+  EXPECT_EQ(summaries[0]["run"], "small");
+  EXPECT_EQ(summaries[0]["units"], 2);
+  EXPECT_EQ(summaries[0]["steps"], 2);
+  EXPECT_EQ(summaries[1]["run"], "large");
+  EXPECT_EQ(summaries[1]["steps"], 3);
+  EXPECT_EQ(summaries[1]["non_finite"], 1);
+  EXPECT_NE(run_gnmr("replay " + trace).out.find("large\n"), std::string::npos);
+  const ProgramRun one = run_gnmr("replay " + trace + " --json --run large");
+  ASSERT_EQ(one.status, 0) << one.err;
+  EXPECT_EQ(json::parse(one.out)["steps"], 3);
+  EXPECT_FALSE(json::parse(one.out).contains("run"));
+}
+
+TEST(Replay, WhatIsForOneRunNeedsItsName) {
+  const Scratch scratch;
+  const std::string trace = scratch.write("export.csv", kTwoRuns);
+  const std::string out = scratch.path("out.jsonl");
+  const ProgramRun unnamed = run_gnmr("replay " + trace + " --decisions " + out);
+  EXPECT_EQ(unnamed.status, 2);
+  EXPECT_NE(unnamed.err.find("--run, such as small"), std::string::npos) << unnamed.err;
+  EXPECT_FALSE(std::filesystem::exists(out));
+  EXPECT_EQ(run_gnmr("replay " + trace + " --run small --decisions " + out).status, 0);
+  const ProgramRun wrong = run_gnmr("replay " + trace + " --run smal");
+  EXPECT_EQ(wrong.status, 3);
+  EXPECT_NE(wrong.err.find("there are: small, large; did you mean 'small'?"), std::string::npos) << wrong.err;
+  // A pipe is read once.
+  const ProgramRun pipe = run_gnmr("replay -", "cat " + trace + " |");
+  EXPECT_EQ(pipe.status, 3);
+  EXPECT_NE(pipe.err.find("has 2 runs, name one with --run: small, large"), std::string::npos) << pipe.err;
+  EXPECT_EQ(run_gnmr("replay - --run large -q", "cat " + trace + " |").status, 0);
+  EXPECT_EQ(run_gnmr("replay /dev/stdin --run large -q", "cat " + trace + " |").status, 0);
+  EXPECT_EQ(run_gnmr("tune " + trace + " -q").status, 3);
+  EXPECT_EQ(run_gnmr("tune " + trace + " --run small -q").status, 0);
+}
+
+TEST(Replay, FoldersOfTensorBoardRuns) {
+  const std::string folder = std::string(GNMR_TEST_ASSETS_DIR) + "/tensorboard";
+  const ProgramRun each = run_gnmr("replay " + folder + " --json --allow-restart");
+  ASSERT_EQ(each.status, 0) << each.err;
+  EXPECT_EQ(lines_of(each.out).size(), 3u);
+  EXPECT_EQ(run_gnmr("replay " + folder + " --run simple -q").status, 0);
+  // A run without norms is left out; only where all are without is that an error.
+  const Scratch scratch;
+  const std::string file = "/events.out.tfevents.0000000001.host";
+  for (const char* const name : {"runs/eval", "runs/train"}) std::filesystem::create_directories(scratch.path(name));
+  std::filesystem::create_directories(scratch.path("runs/other"));
+  std::filesystem::copy_file(folder + "/simple" + file, scratch.path("runs/train") + file);
+  scratch.write("runs/eval" + file, "");
+  scratch.write("runs/other" + file, "");
+  const ProgramRun some = run_gnmr("replay " + scratch.path("runs") + " --json");
+  ASSERT_EQ(some.status, 0) << some.err;
+  EXPECT_EQ(lines_of(some.out).size(), 1u);
+  EXPECT_NE(some.err.find("run eval has no gradient norms and is left out"), std::string::npos) << some.err;
+  std::filesystem::remove_all(scratch.path("runs/train"));
+  EXPECT_EQ(run_gnmr("replay " + scratch.path("runs")).status, 3);
+}
+
+TEST(Replay, ALargeFolderIsNotSearched) {
+  const Scratch scratch;
+  std::filesystem::create_directories(scratch.path("a/b/c/d/e/f/g/h"));
+  scratch.write("a/b/c/d/e/f/g/h/events.out.tfevents.1", "");
+  const ProgramRun run = run_gnmr("replay " + scratch.path("a"));
+  EXPECT_EQ(run.status, 3);
+  EXPECT_NE(run.err.find("4 folders deep); name the folder of the run"), std::string::npos) << run.err;
+}
+
+TEST(Replay, AnUnknownLogListsWhatCanBeRead) {
+  const Scratch scratch;
+  const ProgramRun run = run_gnmr("replay " + scratch.write("x.log", "epoch;loss\n1;2\n"));
+  EXPECT_EQ(run.status, 3);
+  EXPECT_NE(run.err.find("x.log: line 1: not a line of a trace or log that can be read: \"epoch;loss\""),
+            std::string::npos)
+      << run.err;
+  EXPECT_NE(run.err.find("\n  torchtitan "), std::string::npos) << run.err;
+}
+
 TEST(Replay, LiveDrawsTheFinalPictureWhereThereIsNoTerminal) {
   const std::string run = std::string(GNMR_EXAMPLES_DIR) + "/fault_run/";
   const ProgramRun drawn = run_gnmr("replay " + run + "norms.csv --max-o 3 --live");
