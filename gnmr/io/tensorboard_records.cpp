@@ -2,12 +2,12 @@
 #include "gnmr/io/tensorboard_records.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
 #include <optional>
 
+#include "gnmr/io/checksum.h"
 #include "gnmr/io/line_reader.h"
 #include "gnmr/io/text_error.h"
 
@@ -210,21 +210,6 @@ EventValue read_summary_value(std::string_view bytes) {
 }
 
 }  // namespace
-
-std::uint32_t crc32c(std::string_view bytes) {
-  static const std::array<std::uint32_t, 256> table = [] {
-    std::array<std::uint32_t, 256> entries = {};
-    for (std::uint32_t i = 0; i < 256; ++i) {
-      std::uint32_t crc = i;
-      for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1U) != 0 ? 0x82F63B78U : 0U);
-      entries[i] = crc;
-    }
-    return entries;
-  }();
-  std::uint32_t crc = 0xFFFFFFFFU;
-  for (const char byte : bytes) crc = (crc >> 8) ^ table[(crc ^ static_cast<unsigned char>(byte)) & 0xFFU];
-  return crc ^ 0xFFFFFFFFU;
-}
 
 bool starts_with_record(std::string_view bytes) {
   if (bytes.size() < kRecordHeaderBytes) return false;

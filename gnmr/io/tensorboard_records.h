@@ -21,9 +21,6 @@ namespace gnmr::io {
 /// Bytes of a record's length and its checksum.
 inline constexpr std::size_t kRecordHeaderBytes = 12;
 
-/// CRC-32C (Castagnoli) of `bytes`.
-std::uint32_t crc32c(std::string_view bytes);
-
 /// Whether `bytes` begin with the header of a record whose checksum is right.
 bool starts_with_record(std::string_view bytes);
 
