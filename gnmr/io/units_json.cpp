@@ -5,13 +5,13 @@
 #include <cmath>
 #include <cstdint>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <unordered_map>
 #include <utility>
 
 #include "gnmr/core/error.h"
 #include "gnmr/core/message_text.h"
 #include "gnmr/io/json_text.h"
+#include "gnmr/io/json_unique.h"
 #include "gnmr/io/line_reader.h"
 #include "gnmr/io/whole_file.h"
 
@@ -25,24 +25,14 @@ constexpr std::array<std::string_view, 3> kEntryKeys{"name", "cost", "group"};
 constexpr std::uint64_t kMaxCost = std::uint64_t{1} << 53;  // the most that all costs together may be
 
 json parse_without_repeated_keys(std::string_view text, const std::string& file) {
-  std::vector<std::set<std::string>> open;  // the keys so far of each object that is open
-  const auto check = [&](int, json::parse_event_t event, json& value) {
-    if (event == json::parse_event_t::object_start) {
-      open.emplace_back();
-    } else if (event == json::parse_event_t::object_end) {
-      open.pop_back();
-    } else if (event == json::parse_event_t::key && !open.back().insert(value.get<std::string>()).second) {
-      throw Error(file + ": the key " + in_quotes(value.get<std::string>()) + " is there twice");
-    }
-    return true;
-  };
   try {
     refuse_deep_json(text);
   } catch (const Error& error) {
     throw Error(file + ": " + error.what());
   }
   try {
-    return json::parse(text, check);
+    return parse_unique<json>(
+        text, [&](const std::string& key) { throw Error(file + ": the key " + in_quotes(key) + " is there twice"); });
   } catch (const json::exception& error) {
     throw Error(file + ": " + json_error_text(error.what(), text));
   }

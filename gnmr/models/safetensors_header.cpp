@@ -5,8 +5,8 @@
 #include <array>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <tuple>
+#include <unordered_set>
 #include <utility>
 
 #include "gnmr/io/json_text.h"
@@ -35,84 +35,201 @@ constexpr std::array<TypeRow, kStoredTypeCount> kTypes{{{"BOOL", 1},
                                                         {"F64", 8},
                                                         {"I64", 8}}};
 
-// Tells `place: tensor "name": what`.
-class HeaderReader {
+constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
+
+// Makes a header of the events of a JSON parser: time and memory are linear in the text, and a document in memory,
+// which would forget repeated keys, is not needed. Errors are `place: tensor "name": what`.
+class HeaderReader : public nlohmann::json_sax<json> {
  public:
   HeaderReader(std::string_view place, std::uint64_t data_bytes) : place_(place), data_bytes_(data_bytes) {}
 
   [[noreturn]] void fail(const std::string& message) const { throw io::error_at(place_, message); }
 
-  [[noreturn]] void fail(const std::string& name, const std::string& message) const {
-    fail("tensor " + io::in_quotes(name) + ": " + message);
+  SafetensorsHeader read(std::string_view text) {
+    if (text.empty() || text.front() != '{') fail("the header does not begin with {");
+    text_ = text;
+    json::sax_parse(text, this);
+    check_order();
+    return std::move(header_);
   }
 
-  // A document forgets repeated keys, so they are looked for while it is read.
-  json parse(std::string_view text) const {
-    std::vector<std::set<std::string>> keys;
-    const auto look = [&](int, json::parse_event_t event, json& parsed) {
-      if (event == json::parse_event_t::object_start) keys.emplace_back();
-      if (event == json::parse_event_t::object_end) keys.pop_back();
-      if (event == json::parse_event_t::key && !keys.back().insert(parsed.get_ref<const std::string&>()).second) {
-        fail("the header has " + io::in_quotes(parsed.get_ref<const std::string&>()) + " twice");
+  bool start_object(std::size_t) override {
+    switch (level_) {
+      case Level::outside:
+        level_ = Level::header;
+        break;
+      case Level::header:
+        level_ = name_ == kMetadataKey ? Level::metadata : Level::tensor;
+        has_type_ = has_shape_ = has_offsets_ = false;
+        tensor_ = {};
+        break;
+      default:
+        refuse_value();
+    }
+    return true;
+  }
+
+  bool key(std::string& key) override {
+    if (level_ == Level::header) {
+      if (!names_.insert(key).second) fail_twice(key);
+      name_ = key;
+    } else if (level_ == Level::metadata) {
+      if (header_.metadata.contains(key)) fail_twice(key);
+      key_ = key;
+    } else {
+      begin_member(key);
+    }
+    return true;
+  }
+
+  bool end_object() override {
+    if (level_ == Level::tensor) finish_tensor();
+    level_ = level_ == Level::header ? Level::outside : Level::header;
+    return true;
+  }
+
+  bool start_array(std::size_t) override {
+    if (level_ != Level::tensor || key_ == kTypeKey) refuse_value();
+    level_ = Level::numbers;
+    numbers_.clear();
+    return true;
+  }
+
+  bool end_array() override {
+    level_ = Level::tensor;
+    key_ == kShapeKey ? take_shape() : take_offsets();
+    return true;
+  }
+
+  bool string(std::string& text) override {
+    if (level_ == Level::metadata) {
+      header_.metadata.emplace(key_, text);
+    } else if (level_ == Level::tensor && key_ == kTypeKey) {
+      take_type(text);
+    } else {
+      refuse_value();
+    }
+    return true;
+  }
+
+  bool number_unsigned(std::uint64_t number) override {
+    if (level_ != Level::numbers) refuse_value();
+    numbers_.push_back(number);
+    return true;
+  }
+
+  bool null() override { refuse_value(); }
+  bool boolean(bool) override { refuse_value(); }
+  bool number_integer(std::int64_t) override { refuse_value(); }
+  bool number_float(double, const std::string&) override { refuse_value(); }
+  bool binary(json::binary_t&) override { refuse_value(); }
+
+  bool parse_error(std::size_t, const std::string&, const json::exception& error) override {
+    fail("the header is " + io::json_error_text(error.what(), text_));
+  }
+
+ private:
+  enum class Level : std::uint8_t { outside, header, metadata, tensor, numbers };
+
+  static constexpr std::string_view kTypeKey = "dtype";
+  static constexpr std::string_view kShapeKey = "shape";
+  static constexpr std::string_view kOffsetsKey = "data_offsets";
+
+  [[noreturn]] void fail_tensor(const std::string& message) const {
+    fail("tensor " + io::in_quotes(name_) + ": " + message);
+  }
+
+  [[noreturn]] void fail_twice(const std::string& key) const {
+    fail("the header has " + io::in_quotes(key) + " twice");
+  }
+
+  // The value that has just come is not what its place may hold.
+  [[noreturn]] void refuse_value() const {
+    switch (level_) {
+      case Level::metadata:
+        fail("`__metadata__`: " + io::in_quotes(key_) + " is not a string");
+      case Level::tensor:
+        fail_tensor("`" + key_ + "`: expected " + (key_ == kTypeKey ? "a string" : "an array"));
+      case Level::numbers:
+        fail_tensor("`" + key_ + "`: expected whole numbers, 0 or more");
+      default:
+        if (name_ == kMetadataKey) fail("`__metadata__`: expected an object");
+        fail_tensor("expected an object");
+    }
+  }
+
+  void begin_member(const std::string& key) {
+    bool* const has = key == kTypeKey      ? &has_type_
+                      : key == kShapeKey   ? &has_shape_
+                      : key == kOffsetsKey ? &has_offsets_
+                                           : nullptr;
+    if (has == nullptr) fail_tensor("unknown key " + io::in_quotes(key));
+    if (std::exchange(*has, true)) fail_twice(key);
+    key_ = key;
+  }
+
+  void take_type(const std::string& wanted) {
+    const auto row =
+        std::find_if(kTypes.begin(), kTypes.end(), [&](const TypeRow& type) { return type.name == wanted; });
+    if (row == kTypes.end()) fail_tensor("unknown dtype " + io::in_quotes(wanted));
+    tensor_.type = static_cast<StoredType>(row - kTypes.begin());
+  }
+
+  void take_shape() {
+    for (const std::uint64_t size : numbers_) {
+      if (size > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
+        fail_tensor("`shape`: too large a size");
       }
-      return true;
-    };
-    try {
-      return json::parse(text, look);
-    } catch (const json::exception& error) {
-      fail("the header is " + io::json_error_text(error.what(), text));
+      tensor_.shape.push_back(static_cast<std::int64_t>(size));
     }
   }
 
-  std::map<std::string, std::string> metadata(const json& object) const {
-    if (!object.is_object()) fail("`__metadata__`: expected an object");
-    std::map<std::string, std::string> result;
-    for (const auto& [key, value] : object.items()) {
-      if (!value.is_string()) fail("`__metadata__`: " + io::in_quotes(key) + " is not a string");
-      result.emplace(key, value.get<std::string>());
+  void take_offsets() {
+    if (numbers_.size() != 2) {
+      fail_tensor("`data_offsets`: expected 2 numbers, got " + std::to_string(numbers_.size()));
     }
-    return result;
+    tensor_.begin = numbers_[0];
+    tensor_.end = numbers_[1];
+    if (tensor_.begin > tensor_.end) fail_tensor("its data end before they begin");
+    if (tensor_.end > data_bytes_) {
+      fail_tensor("its data end at byte " + std::to_string(tensor_.end) + ", the file has " +
+                  std::to_string(data_bytes_) + " bytes of data");
+    }
   }
 
-  StoredTensor tensor(const std::string& name, const json& object) const {
-    if (!object.is_object()) fail(name, "expected an object");
-    for (const auto& [key, value] : object.items()) {
-      if (key != "dtype" && key != "shape" && key != "data_offsets") fail(name, "unknown key " + io::in_quotes(key));
+  void finish_tensor() {
+    for (const auto& [has, key] :
+         {std::pair(has_type_, kTypeKey), std::pair(has_shape_, kShapeKey), std::pair(has_offsets_, kOffsetsKey)}) {
+      if (!has) fail_tensor("`" + std::string(key) + "` is missing");
     }
-    StoredTensor result;
-    result.name = name;
-    result.type = type(name, member(name, object, "dtype"));
-    std::uint64_t expected = element_bytes(result.type);
-    for (const json& size : member(name, object, "shape")) {
-      const std::uint64_t value = whole_number(name, "shape", size);
-      if (value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
-        fail(name, "`shape`: too large a size");
-      }
-      result.shape.push_back(static_cast<std::int64_t>(value));
-    }
+    std::uint64_t expected = element_bytes(tensor_.type);
     // Sizes may overflow beside a zero: a tensor with one has no data whatever the others are.
-    if (std::find(result.shape.begin(), result.shape.end(), 0) != result.shape.end()) expected = 0;
-    for (const std::int64_t size : result.shape) {
-      if (expected != 0 && static_cast<std::uint64_t>(size) > kMost / expected) fail(name, "`shape`: too large");
+    if (std::find(tensor_.shape.begin(), tensor_.shape.end(), 0) != tensor_.shape.end()) expected = 0;
+    for (const std::int64_t size : tensor_.shape) {
+      if (expected != 0 && static_cast<std::uint64_t>(size) > kMost / expected) fail_tensor("`shape`: too large");
       expected *= static_cast<std::uint64_t>(size);
     }
-    read_offsets(name, member(name, object, "data_offsets"), result);
-    if (result.end - result.begin != expected) {
-      fail(name, "its type and shape are " + std::to_string(expected) + " bytes, its data " +
-                     std::to_string(result.end - result.begin));
+    if (tensor_.end - tensor_.begin != expected) {
+      fail_tensor("its type and shape are " + std::to_string(expected) + " bytes, its data " +
+                  std::to_string(tensor_.end - tensor_.begin));
     }
-    return result;
+    tensor_.name = name_;
+    header_.tensors.push_back(std::move(tensor_));
   }
 
   // The data are where the last tensor ended; nothing is left over.
-  void check_order(std::vector<StoredTensor>& tensors) const {
+  void check_order() {
+    std::vector<StoredTensor>& tensors = header_.tensors;
     std::sort(tensors.begin(), tensors.end(), [](const StoredTensor& a, const StoredTensor& b) {
       return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
     });
     std::uint64_t at = 0;
     for (const StoredTensor& tensor : tensors) {
-      if (tensor.begin < at) fail(tensor.name, "its data begin at " + offset(tensor.begin, at) + ": they overlap");
-      if (tensor.begin > at) fail(tensor.name, "its data begin at " + offset(tensor.begin, at) + ": there is a hole");
+      if (tensor.begin != at) {
+        name_ = tensor.name;
+        fail_tensor("its data begin at byte " + std::to_string(tensor.begin) + ", those before it end at " +
+                    std::to_string(at) + (tensor.begin < at ? ": they overlap" : ": there is a hole"));
+      }
       at = tensor.end;
     }
     if (at != data_bytes_) {
@@ -120,51 +237,19 @@ class HeaderReader {
     }
   }
 
- private:
-  static constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
-
-  static std::string offset(std::uint64_t begin, std::uint64_t at) {
-    return "byte " + std::to_string(begin) + ", those before it end at " + std::to_string(at);
-  }
-
-  const json& member(const std::string& name, const json& object, const char* key) const {
-    const auto found = object.find(key);
-    if (found == object.end()) fail(name, "`" + std::string(key) + "` is missing");
-    const bool text = std::string_view(key) == "dtype";
-    if (text ? !found->is_string() : !found->is_array()) {
-      fail(name, "`" + std::string(key) + "`: expected " + (text ? "a string" : "an array"));
-    }
-    return *found;
-  }
-
-  StoredType type(const std::string& name, const json& text) const {
-    const auto& wanted = text.get_ref<const std::string&>();
-    for (std::size_t i = 0; i < kTypes.size(); ++i) {
-      if (kTypes[i].name == wanted) return static_cast<StoredType>(i);
-    }
-    fail(name, "unknown dtype " + io::in_quotes(wanted));
-  }
-
-  std::uint64_t whole_number(const std::string& name, const char* key, const json& value) const {
-    if (!value.is_number_unsigned()) fail(name, "`" + std::string(key) + "`: expected whole numbers, 0 or more");
-    return value.get<std::uint64_t>();
-  }
-
-  void read_offsets(const std::string& name, const json& offsets, StoredTensor& tensor) const {
-    if (offsets.size() != 2) {
-      fail(name, "`data_offsets`: expected 2 numbers, got " + std::to_string(offsets.size()));
-    }
-    tensor.begin = whole_number(name, "data_offsets", offsets[0]);
-    tensor.end = whole_number(name, "data_offsets", offsets[1]);
-    if (tensor.begin > tensor.end) fail(name, "its data end before they begin");
-    if (tensor.end > data_bytes_) {
-      fail(name, "its data end at byte " + std::to_string(tensor.end) + ", the file has " +
-                     std::to_string(data_bytes_) + " bytes of data");
-    }
-  }
-
   std::string_view place_;
   std::uint64_t data_bytes_;
+  std::string_view text_;  // that is read, for messages
+  SafetensorsHeader header_;
+  std::unordered_set<std::string> names_;
+  Level level_ = Level::outside;
+  std::string name_;  // of the tensor that is read
+  std::string key_;   // of its member
+  bool has_type_ = false;
+  bool has_shape_ = false;
+  bool has_offsets_ = false;
+  StoredTensor tensor_;
+  std::vector<std::uint64_t> numbers_;
 };
 
 }  // namespace
@@ -193,19 +278,7 @@ std::uint64_t header_length(std::string_view first_bytes, std::uint64_t file_byt
 
 SafetensorsHeader parse_safetensors_header(std::string_view json_text, std::uint64_t data_bytes,
                                            std::string_view place) {
-  const HeaderReader reader(place, data_bytes);
-  if (json_text.empty() || json_text.front() != '{') reader.fail("the header does not begin with {");
-  const json document = reader.parse(json_text);
-  SafetensorsHeader header;
-  for (const auto& [name, value] : document.items()) {
-    if (name == kMetadataKey) {
-      header.metadata = reader.metadata(value);
-    } else {
-      header.tensors.push_back(reader.tensor(name, value));
-    }
-  }
-  reader.check_order(header.tensors);
-  return header;
+  return HeaderReader(place, data_bytes).read(json_text);
 }
 
 std::string safetensors_header_bytes(const SafetensorsHeader& header) {

@@ -5,11 +5,10 @@
 
 #include <cmath>
 #include <limits>
-#include <set>
-#include <vector>
 
 #include "gnmr/core/error.h"
 #include "gnmr/io/json_text.h"
+#include "gnmr/io/json_unique.h"
 
 namespace gnmr::run {
 namespace {
@@ -23,21 +22,11 @@ constexpr double kTwoTo53 = 9007199254740992.0;  // whole numbers below it are e
 }  // namespace
 
 Json parse_object(std::string_view text) {
-  std::vector<std::set<std::string>> open;  // the keys so far of each object that is open
-  const auto check = [&](int, Json::parse_event_t event, Json& value) {
-    if (event == Json::parse_event_t::object_start) {
-      open.emplace_back();
-    } else if (event == Json::parse_event_t::object_end) {
-      open.pop_back();
-    } else if (event == Json::parse_event_t::key && !open.back().insert(value.get<std::string>()).second) {
-      throw Error(fmt::format("{} is there twice", io::in_quotes(value.get<std::string>())));
-    }
-    return true;
-  };
   io::refuse_deep_json(text);
   Json document;
   try {
-    document = Json::parse(text, check);
+    document = io::parse_unique<Json>(
+        text, [](const std::string& key) { throw Error(fmt::format("{} is there twice", io::in_quotes(key))); });
   } catch (const Json::exception& error) {
     throw Error(io::json_error_text(error.what(), text));
   }

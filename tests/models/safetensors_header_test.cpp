@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <ctime>
 #include <string>
 
 #include "gnmr/core/error.h"
@@ -113,6 +114,32 @@ TEST(SafetensorsHeader, RefusesWhatIsThereTwice) {
   EXPECT_EQ(refusal(R"({"a":{"dtype":"F32","dtype":"F32","shape":[2],"data_offsets":[0,8]}})"),
             "the header has \"dtype\" twice");
   EXPECT_EQ(refusal(R"({"__metadata__":{},"__metadata__":{}})"), "the header has \"__metadata__\" twice");
+}
+
+// Processor time, because others may use the machine; the best of some rounds.
+double seconds_to_parse(std::size_t tensors, int rounds) {
+  SafetensorsHeader header;
+  for (std::size_t i = 0; i < tensors; ++i) {
+    header.tensors.push_back(
+        {"model.layers." + std::to_string(i) + ".weight", StoredType::bf16, {2, 2}, 8 * i, 8 * i + 8});
+  }
+  const std::string bytes = safetensors_header_bytes(header);
+  double best = 1e9;
+  for (int round = 0; round < rounds; ++round) {
+    const std::clock_t begin = std::clock();
+    const SafetensorsHeader read = parse_safetensors_header(bytes.substr(8), 8 * tensors, "file");
+    best = std::min(best, static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC);
+    EXPECT_EQ(read.tensors.size(), tensors);
+    EXPECT_EQ(read.tensors.back(), header.tensors.back());
+  }
+  return best;
+}
+
+TEST(SafetensorsHeader, TimeIsLinearInTheNumberOfTensors) {
+  const double few = seconds_to_parse(10'000, 3);
+  const double many = seconds_to_parse(80'000, 2);
+  EXPECT_LT(many, 24 * few) << "8 times as many took " << many << " s instead of " << few << " s";
+  EXPECT_LT(seconds_to_parse(300'000, 1), 2.0);
 }
 
 }  // namespace
