@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gnmr/core/error.h"
+#include "gnmr/io/checksum_manifest.h"
 #include "gnmr/io/json_text.h"
 #include "gnmr/io/whole_file.h"
 #include "gnmr/models/llama2c.h"
@@ -29,7 +30,9 @@ LlamaConfig load_config(const std::string& name_or_path) {
   if (path.extension() == kLlama2cExtension) return read_llama2c_config(name_or_path);
   const std::string file =
       std::filesystem::is_directory(path, ignored) ? (path / "config.json").string() : name_or_path;
-  return parse_config(io::read_whole_file(file, kLargestConfigFile), file);
+  const std::string content = io::read_whole_file(file, kLargestConfigFile);
+  if (const auto expected = io::load_checksums_of(file)) io::check_content(content, *expected, file);
+  return parse_config(content, file);
 }
 
 }  // namespace gnmr::models

@@ -101,14 +101,25 @@ TensorFile read_model_tensors(const std::string& path) {
   const std::filesystem::path given(path);
   if (given.extension() == kLlama2cExtension) return {read_llama2c_weights(path), {}};
   std::error_code ignored;
-  if (!std::filesystem::is_directory(given, ignored)) {
-    return given.extension() == ".json" ? read_sharded(path) : read_safetensors(path);
+  const bool is_folder = std::filesystem::is_directory(given, ignored);
+  const std::string folder = is_folder ? path : given.parent_path().string();
+  const io::FolderSums sums = io::load_checksums(folder).value_or(io::FolderSums{});
+  if (is_folder) return read_model_folder(path, sums);
+  if (given.extension() == ".json") return read_sharded(path, sums);
+  const auto known = sums.find(given.filename().string());
+  return read_safetensors(path, known == sums.end() ? nullptr : &known->second);
+}
+
+TensorFile read_model_folder(const std::string& folder, const io::FolderSums& sums) {
+  std::error_code ignored;
+  const std::filesystem::path whole = std::filesystem::path(folder) / kWholeModelFile;
+  if (std::filesystem::exists(whole, ignored)) {
+    const auto known = sums.find(kWholeModelFile);
+    return read_safetensors(whole.string(), known == sums.end() ? nullptr : &known->second);
   }
-  const std::filesystem::path whole = given / kWholeModelFile;
-  if (std::filesystem::exists(whole, ignored)) return read_safetensors(whole.string());
-  const std::filesystem::path index = given / kModelIndexFile;
-  if (std::filesystem::exists(index, ignored)) return read_sharded(index.string());
-  throw io::error_at(path, "has neither " + std::string(kWholeModelFile) + " nor " + std::string(kModelIndexFile));
+  const std::filesystem::path index = std::filesystem::path(folder) / kModelIndexFile;
+  if (std::filesystem::exists(index, ignored)) return read_sharded(index.string(), sums);
+  throw io::error_at(folder, "has neither " + std::string(kWholeModelFile) + " nor " + std::string(kModelIndexFile));
 }
 
 void assign_weights(LlamaImpl& model, const TensorFile& file, const std::string& place) {
@@ -148,14 +159,17 @@ void assign_weights(LlamaImpl& model, const TensorFile& file, const std::string&
 
 void load_weights(LlamaImpl& model, const std::string& path) { assign_weights(model, read_model_tensors(path), path); }
 
-void save_model(const LlamaImpl& model, const std::string& directory, const SaveOptions& options) {
+io::FolderSums save_model(const LlamaImpl& model, const std::string& directory, const SaveOptions& options) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   if (error) throw io::error_at(directory, "cannot create it: " + error.message());
   const NamedTensors tensors = checkpoint_tensors(model);
-  const std::string_view dtype = dtype_name(tensors.front().second.scalar_type());
-  io::replace_file((std::filesystem::path(directory) / "config.json").string(), config_json(model.config(), dtype));
-  write_model_files(directory, tensors, options.largest_file_bytes);
+  const std::string config = config_json(model.config(), dtype_name(tensors.front().second.scalar_type()));
+  io::replace_file((std::filesystem::path(directory) / "config.json").string(), config);
+  io::FolderSums sums = write_model_files(directory, tensors, options.largest_file_bytes);
+  sums.emplace("config.json", io::sums_of(config));
+  io::save_checksums(directory, sums);
+  return sums;
 }
 
 }  // namespace gnmr::models

@@ -23,7 +23,11 @@ std::string hugging_face_name(std::string_view name);
 NamedTensors checkpoint_tensors(const LlamaImpl& model);
 
 /// All tensors of a model by path: a .safetensors file, an index of several, a folder with either, a llama2.c file.
+/// Files that a manifest beside them (gnmr/io/checksum_manifest.h) lists are verified; a folder needs none.
 TensorFile read_model_tensors(const std::string& path);
+
+/// Of a folder whose manifest was read already.
+TensorFile read_model_folder(const std::string& folder, const io::FolderSums& sums);
 
 /// Copies weights into the model; `place` begins the message of an `Error`.
 void assign_weights(LlamaImpl& model, const TensorFile& file, const std::string& place);
@@ -36,8 +40,9 @@ struct SaveOptions {
   std::int64_t largest_file_bytes = std::int64_t{5} << 30;  // more are cut into several files with an index
 };
 
-/// Writes config.json and the weights into a folder, which is made where it is not there. Files are replaced one by
-/// one; weights of an earlier save that this one does not have are removed last.
-void save_model(const LlamaImpl& model, const std::string& directory, const SaveOptions& options = {});
+/// Writes config.json, the weights and the manifest of both into a folder, which is made where it is not there. Files
+/// are replaced one by one; weights of an earlier save that this one does not have are removed, and the manifest, which
+/// is returned, comes last.
+io::FolderSums save_model(const LlamaImpl& model, const std::string& directory, const SaveOptions& options = {});
 
 }  // namespace gnmr::models

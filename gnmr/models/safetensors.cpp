@@ -14,6 +14,7 @@
 #include <set>
 
 #include "gnmr/core/error.h"
+#include "gnmr/io/checksum.h"
 #include "gnmr/io/file_descriptor.h"
 #include "gnmr/io/json_text.h"
 #include "gnmr/io/text_error.h"
@@ -87,6 +88,14 @@ void check_booleans(const char* first, const StoredTensor& stored, const std::st
   if (!plain) throw io::error_at(path, "tensor " + io::in_quotes(stored.name) + ": a BOOL is neither 0 nor 1");
 }
 
+void check_tensor(std::string_view data, const StoredTensor& stored, const io::FileSums& expected,
+                  const std::string& path) {
+  const std::string place = path + ": tensor " + io::in_quotes(stored.name);
+  const auto sum = expected.tensors.find(stored.name);
+  if (sum == expected.tensors.end()) throw io::error_at(place, std::string(io::kChecksumFile) + " does not list it");
+  io::check_sum(io::crc32c(data.substr(stored.begin, stored.end - stored.begin)), sum->second, place);
+}
+
 struct PlannedTensor {
   const at::Tensor* tensor;
   StoredTensor stored;
@@ -136,23 +145,26 @@ std::int64_t stored_bytes(const at::Tensor& tensor) {
   return tensor.numel() * static_cast<std::int64_t>(tensor.element_size());
 }
 
-TensorFile read_safetensors(const std::string& path) {
+TensorFile read_safetensors(const std::string& path, const io::FileSums* expected) {
   const auto file = std::make_shared<MappedFile>(path);
   const std::string_view bytes(file->data(), file->size());
+  if (expected != nullptr) io::check_size(bytes.size(), *expected, path);
   const auto length = static_cast<std::size_t>(header_length(bytes, bytes.size(), path));
   const std::size_t data_begin = kHeaderLengthBytes + length;
+  if (expected != nullptr) io::check_sum(io::crc32c(bytes.substr(0, data_begin)), expected->crc32c, path + ": header");
   const SafetensorsHeader header =
       parse_safetensors_header(bytes.substr(kHeaderLengthBytes, length), bytes.size() - data_begin, path);
   TensorFile result;
   result.metadata = header.metadata;
   for (const StoredTensor& stored : header.tensors) {
+    if (expected != nullptr) check_tensor(bytes.substr(data_begin), stored, *expected, path);
     if (stored.type == StoredType::boolean) check_booleans(bytes.data() + data_begin, stored, path);
     result.tensors.emplace_back(stored.name, mapped_tensor(file, data_begin, stored));
   }
   return result;
 }
 
-void write_safetensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata) {
+io::FileSums write_safetensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata) {
   const std::vector<PlannedTensor> planned = plan(path, tensors);
   SafetensorsHeader header;
   header.metadata = metadata;
@@ -161,11 +173,15 @@ void write_safetensors(const std::string& path, const NamedTensors& tensors, con
   if (first_bytes.size() > kLargestHeader) throw io::error_at(path, "too many tensors for one header");
   StreamedFile file(path);
   file.write(first_bytes);
+  io::FileSums sums{.bytes = first_bytes.size(), .crc32c = file.take_crc32c()};
   for (const PlannedTensor& one : planned) {
     const at::Tensor plain = one.tensor->detach().to(at::kCPU).contiguous();
     file.write({static_cast<const char*>(plain.const_data_ptr()), static_cast<std::size_t>(stored_bytes(plain))});
+    sums.bytes += one.stored.end - one.stored.begin;
+    sums.tensors.emplace(one.stored.name, file.take_crc32c());
   }
   file.commit();
+  return sums;
 }
 
 }  // namespace gnmr::models

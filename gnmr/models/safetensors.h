@@ -15,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "gnmr/io/checksum_manifest.h"
+
 namespace gnmr::models {
 
 /// Tensors with unique names, in an order.
@@ -39,12 +41,13 @@ struct TensorFile {
 };
 
 /// Maps a file. The tensors look at its pages (what is written to them stays in memory) and keep it mapped: it may be
-/// replaced or removed while they live, but not changed in place.
-TensorFile read_safetensors(const std::string& path);
+/// replaced or removed while they live, but not changed in place. With `expected` the size, the header and all tensors
+/// are verified first.
+TensorFile read_safetensors(const std::string& path, const io::FileSums* expected = nullptr);
 
 /// Writes tensors of any device and stride, one after the other, beside the path, and renames. On an `Error` the old
-/// file is as it was and nothing is left beside it.
-void write_safetensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata = {});
+/// file is as it was and nothing is left beside it. Returns the sums of what was written.
+io::FileSums write_safetensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata = {});
 
 /// The size of a tensor in a file.
 std::int64_t stored_bytes(const at::Tensor& tensor);

@@ -29,8 +29,15 @@ constexpr std::size_t kLargestIndexFile = std::size_t{100} << 20;
 // Which tensors each file has.
 using WeightMap = std::map<std::string, std::set<std::string>>;
 
-WeightMap read_index(const std::string& path) {
-  const json document = json::parse(io::read_whole_file(path, kLargestIndexFile), nullptr, /*allow_exceptions=*/false);
+const io::FileSums* sums_for(const std::string& name, const io::FolderSums& sums) {
+  const auto found = sums.find(name);
+  return found == sums.end() ? nullptr : &found->second;
+}
+
+WeightMap read_index(const std::string& path, const io::FileSums* expected) {
+  const std::string content = io::read_whole_file(path, kLargestIndexFile);
+  if (expected != nullptr) io::check_content(content, *expected, path);
+  const json document = json::parse(content, nullptr, /*allow_exceptions=*/false);
   if (!document.is_object()) throw io::error_at(path, "not a JSON object");
   const auto map = document.find("weight_map");
   if (map == document.end() || !map->is_object()) throw io::error_at(path, "`weight_map`: expected an object");
@@ -68,7 +75,7 @@ std::vector<NamedTensors> cut(const NamedTensors& tensors, std::int64_t largest_
 }
 
 // What would be loaded instead of, or lie beside, the files that were written.
-void remove_leftovers(const files::path& directory, const std::set<std::string>& written) {
+void remove_leftovers(const files::path& directory, const io::FolderSums& written) {
   static const std::regex kShard("model-[0-9]{5}-of-[0-9]{5}\\.safetensors");
   std::vector<files::path> leftovers;
   std::error_code error;
@@ -86,12 +93,12 @@ void remove_leftovers(const files::path& directory, const std::set<std::string>&
 
 }  // namespace
 
-TensorFile read_sharded(const std::string& index_path) {
-  const files::path folder = files::path(index_path).parent_path();
+TensorFile read_sharded(const std::string& index_path, const io::FolderSums& sums) {
+  const files::path index(index_path);
   TensorFile result;
-  for (const auto& [file_name, names] : read_index(index_path)) {
-    const std::string path = (folder / file_name).string();
-    const TensorFile shard = read_safetensors(path);
+  for (const auto& [file_name, names] : read_index(index_path, sums_for(index.filename().string(), sums))) {
+    const std::string path = (index.parent_path() / file_name).string();
+    const TensorFile shard = read_safetensors(path, sums_for(file_name, sums));
     std::set<std::string> absent = names;
     for (const auto& [name, tensor] : shard.tensors) {
       if (absent.erase(name) == 0) {
@@ -107,21 +114,23 @@ TensorFile read_sharded(const std::string& index_path) {
   return result;
 }
 
-void write_model_files(const std::string& directory, const NamedTensors& tensors, std::int64_t largest_file_bytes) {
+io::FolderSums write_model_files(const std::string& directory, const NamedTensors& tensors,
+                                 std::int64_t largest_file_bytes) {
   const files::path folder(directory);
   const std::vector<NamedTensors> shards = cut(tensors, largest_file_bytes);
-  std::set<std::string> written;
+  io::FolderSums written;
+  const auto write = [&](const std::string& name, const NamedTensors& content) {
+    written.emplace(name, write_safetensors((folder / name).string(), content, pytorch_metadata()));
+  };
   if (shards.size() == 1) {
-    write_safetensors((folder / kWholeModelFile).string(), tensors, pytorch_metadata());
-    written.emplace(kWholeModelFile);
+    write(std::string(kWholeModelFile), tensors);
   } else {
     nlohmann::ordered_json index;
     std::int64_t total = 0;
     std::map<std::string, std::string> weight_map;
     for (std::size_t i = 0; i < shards.size(); ++i) {
       const std::string name = shard_name(i + 1, shards.size());
-      write_safetensors((folder / name).string(), shards[i], pytorch_metadata());
-      written.insert(name);
+      write(name, shards[i]);
       for (const auto& [tensor_name, tensor] : shards[i]) {
         weight_map.emplace(tensor_name, name);
         total += stored_bytes(tensor);
@@ -129,10 +138,12 @@ void write_model_files(const std::string& directory, const NamedTensors& tensors
     }
     index["metadata"]["total_size"] = total;
     index["weight_map"] = weight_map;
-    io::replace_file((folder / kModelIndexFile).string(), index.dump(2) + "\n");
-    written.emplace(kModelIndexFile);
+    const std::string content = index.dump(2) + "\n";
+    io::replace_file((folder / kModelIndexFile).string(), content);
+    written.emplace(kModelIndexFile, io::sums_of(content));
   }
   remove_leftovers(folder, written);
+  return written;
 }
 
 }  // namespace gnmr::models

@@ -19,11 +19,12 @@ inline constexpr std::string_view kWholeModelFile = "model.safetensors";
 /// The index of one that is.
 inline constexpr std::string_view kModelIndexFile = "model.safetensors.index.json";
 
-/// Every tensor that an index names; an `Error` where a file has fewer or more.
-TensorFile read_sharded(const std::string& index_path);
+/// Every tensor that an index names; an `Error` where a file has fewer or more. Files that `sums` lists are verified.
+TensorFile read_sharded(const std::string& index_path, const io::FolderSums& sums = {});
 
 /// Writes one file, or as many as keep each below `largest_file_bytes` (a larger tensor has a file of its own) and an
-/// index; then removes what an earlier save left.
-void write_model_files(const std::string& directory, const NamedTensors& tensors, std::int64_t largest_file_bytes);
+/// index; then removes what an earlier save left. Returns the sums of all files that were written.
+io::FolderSums write_model_files(const std::string& directory, const NamedTensors& tensors,
+                                 std::int64_t largest_file_bytes);
 
 }  // namespace gnmr::models

@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "gnmr/io/checksum.h"
 #include "gnmr/io/text_error.h"
 
 namespace gnmr::models {
@@ -65,11 +66,12 @@ StreamedFile::~StreamedFile() {
 
 void StreamedFile::write(std::string_view bytes) {
   while (!bytes.empty()) {
-    // One call takes at most 2 GiB, whatever is asked for.
-    const std::size_t wanted = std::min(bytes.size(), std::size_t{1} << 30);
-    const ssize_t written = ::write(file_.get(), bytes.data(), wanted);
+    // What is summed is still in the cache when it is written.
+    constexpr std::size_t kPiece = std::size_t{1} << 20;
+    const ssize_t written = ::write(file_.get(), bytes.data(), std::min(bytes.size(), kPiece));
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) io::throw_output_errno(target_, "cannot write it");
+    crc32c_ = io::crc32c(bytes.substr(0, static_cast<std::size_t>(written)), crc32c_);
     bytes.remove_prefix(static_cast<std::size_t>(written));
   }
 }

@@ -6,8 +6,10 @@
 // Goals: on any failure the old file is as it was and nothing is left beside it. Non-goals: reading, seeking.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "gnmr/io/file_descriptor.h"
 
@@ -24,6 +26,9 @@ class StreamedFile {
   /// Appends.
   void write(std::string_view bytes);
 
+  /// The CRC-32C of what was appended since the last call.
+  std::uint32_t take_crc32c() { return std::exchange(crc32c_, 0); }
+
   /// Forces everything to the disk and puts it in the place of the old file.
   void commit();
 
@@ -34,6 +39,7 @@ class StreamedFile {
   std::string folder_;
   std::string temporary_;
   io::FileDescriptor file_;
+  std::uint32_t crc32c_ = 0;
 };
 
 }  // namespace gnmr::models

@@ -101,6 +101,7 @@ def compare_case(probe, folder, name, changes, seed):
     passed &= check(f"{name}: bit for bit with recomputation", same_bits(ours, run(folder / "theirs", "recompute")))
     for file_bytes in ["1000000000", "30000"]:
         subprocess.run([probe, "save", folder / "theirs", folder / "ours", "weights", file_bytes], check=True)
+        passed &= check(f"{name}: has checksums", (folder / "ours" / "checksums.json").is_file())
         back = LlamaForCausalLM.from_pretrained(folder / "ours", dtype=torch.float32)
         passed &= check(f"{name}: saved here with files of {file_bytes} bytes, loaded there",
                         same_bits(dict(model.state_dict()), dict(back.state_dict())))

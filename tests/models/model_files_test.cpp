@@ -72,7 +72,7 @@ TEST(ModelFiles, AModelThatIsSavedIsLoaded) {
     const std::string path = folder.file("new/model");
     const Llama model = made(1, small(tied));
     save_model(*model, path);
-    EXPECT_EQ(names_in(path), (std::vector<std::string>{"config.json", "model.safetensors"}));
+    EXPECT_EQ(names_in(path), (std::vector<std::string>{"checksums.json", "config.json", "model.safetensors"}));
     EXPECT_EQ(load_config(path), model->config());
     for (const std::string& source : {path, path + "/model.safetensors"}) {
       Llama loaded(load_config(path));
@@ -91,7 +91,7 @@ TEST(ModelFiles, LargeModelsAreCutAndAnEarlierSaveIsGone) {
   save_model(*second, path, {.largest_file_bytes = 1500});
   const auto names = names_in(path);
   ASSERT_GT(names.size(), 4U);
-  EXPECT_EQ(names[1].rfind("model-00001-of-0000", 0), 0U);
+  EXPECT_EQ(names[2].rfind("model-00001-of-0000", 0), 0U);
   EXPECT_EQ(names.back(), "model.safetensors.index.json");
   for (const std::string& name : names) EXPECT_LT(std::filesystem::file_size(path + "/" + name), 4000U) << name;
   for (const std::string& source : {path, path + "/model.safetensors.index.json"}) {
@@ -101,7 +101,71 @@ TEST(ModelFiles, LargeModelsAreCutAndAnEarlierSaveIsGone) {
   }
   put_file(path + "/notes.safetensors", "mine");
   save_model(*first, path);
-  EXPECT_EQ(names_in(path), (std::vector<std::string>{"config.json", "model.safetensors", "notes.safetensors"}));
+  EXPECT_EQ(names_in(path),
+            (std::vector<std::string>{"checksums.json", "config.json", "model.safetensors", "notes.safetensors"}));
+}
+
+// Flips one bit of a file and puts it back when it is gone.
+class FlippedBit {
+ public:
+  FlippedBit(const std::string& path, std::size_t bit) : path_(path), good_(test::content_of(path)) {
+    std::string bad = good_;
+    bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ (1 << (bit % 8)));
+    put_file(path_, bad);
+  }
+  FlippedBit(const FlippedBit&) = delete;
+  FlippedBit& operator=(const FlippedBit&) = delete;
+  ~FlippedBit() { put_file(path_, good_); }
+
+ private:
+  std::string path_;
+  std::string good_;
+};
+
+TEST(ModelFiles, AFlippedBitIsNamedAndAFolderNeedsNoManifest) {
+  const test::TemporaryFolder folder;
+  const std::string path = folder.file("model");
+  const Llama model = made(1);
+  for (const std::int64_t largest : {std::int64_t{1} << 30, std::int64_t{1500}}) {
+    save_model(*model, path, {.largest_file_bytes = largest});
+    for (const std::string& name : names_in(path)) {
+      if (!name.ends_with(".safetensors")) continue;
+      const std::string file = path + "/" + name;
+      const std::size_t length = test::content_of(file).size();
+      std::size_t end = length;
+      const auto tensors = read_safetensors(file).tensors;  // in the order of their data
+      for (auto one = tensors.rbegin(); one != tensors.rend(); ++one) {
+        end -= static_cast<std::size_t>(stored_bytes(one->second));
+        const FlippedBit flipped(file, 8 * end + one->first.size() % 32);
+        const std::string message = error_of<Error>([&] { read_model_tensors(path); });
+        EXPECT_TRUE(message.starts_with(file + ": tensor \"" + one->first + "\": damaged")) << message;
+        EXPECT_EQ(error_of<Error>([&] { read_model_tensors(file); }), message);
+      }
+      const FlippedBit flipped(file, 8 * (end - 1));  // a space of the header: nobody else would notice
+      EXPECT_TRUE(error_of<Error>([&] { read_model_tensors(path); }).starts_with(file + ": header: damaged"));
+    }
+    const FlippedBit flipped(path + "/config.json", 8 * 20 + 1);
+    EXPECT_TRUE(error_of<Error>([&] { load_config(path); }).starts_with(path + "/config.json: damaged"));
+  }
+  {
+    const FlippedBit flipped(path + "/model.safetensors.index.json", 8 * 30 + 1);
+    EXPECT_TRUE(error_of<Error>([&] {
+                  read_model_tensors(path);
+                }).starts_with(path + "/model.safetensors.index.json: damaged"));
+  }
+  const std::string manifest = path + "/checksums.json";
+  {
+    const FlippedBit flipped(manifest, 8 * 50);
+    for (const std::string& message :
+         {error_of<Error>([&] { read_model_tensors(path); }), error_of<Error>([&] { load_config(path); })}) {
+      EXPECT_TRUE(message.starts_with(manifest + ": damaged")) << message;
+      EXPECT_TRUE(message.ends_with("To load them unverified, remove it")) << message;
+    }
+  }
+  std::filesystem::remove(manifest);
+  Llama loaded(load_config(path));
+  load_weights(*loaded, path);
+  EXPECT_TRUE(same_weights(*model, *loaded));
 }
 
 TEST(ModelFiles, EveryTensorThatDoesNotFitIsNamedAndNothingChanges) {
