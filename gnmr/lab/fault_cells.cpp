@@ -28,7 +28,8 @@ namespace fs = std::filesystem;
 constexpr std::int64_t kLineVersion = 1;
 
 // Of no consequence for a result: where and how often it was written.
-constexpr std::array<std::string_view, 5> kLeftOut{"out", "label", "resume", "checkpoint_every", "keep_checkpoints"};
+constexpr std::array<std::string_view, 6> kLeftOut{
+    "out", "label", "resume", "resume_step", "checkpoint_every", "keep_checkpoints"};
 
 // What belongs to one cell, or to the machine that it was run on.
 constexpr std::array<std::string_view, 5> kOfCell{"seed", "fault_seed", "random_units", "always_high", "threads"};

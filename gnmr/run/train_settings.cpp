@@ -41,6 +41,7 @@ constexpr std::string_view kFreeOnResume[] = {"init",
                                               "eval_batches",
                                               "signals_every",
                                               "resume",
+                                              "resume_step",
                                               "checkpoint_every",
                                               "keep_checkpoints",
                                               "checkpoint_retry"};

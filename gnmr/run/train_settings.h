@@ -104,7 +104,10 @@ using Texts = std::vector<std::string>;
   X(std::int64_t, checkpoint_retry, 20, "Output", "SECONDS",                                                        \
     "How long the last checkpoint is tried again where it cannot be written")                                       \
   X(std::int64_t, signals_every, 1, "Output", "N", "Steps from one row of all ratios to the next; 0: none")         \
-  X(bool, resume, false, "Output", "", "Continue from the last checkpoint in --out; where there is none, start the run")
+  X(bool, resume, false, "Output", "",                                                                              \
+    "Continue from the last checkpoint in --out; where there is none, start the run")                               \
+  X(std::int64_t, resume_step, 0, "Output", "N",                                                                    \
+    "With --resume: continue from the checkpoint of this step; 0: the last one")
 
 /// All settings of a run.
 struct TrainSettings {
@@ -144,8 +147,9 @@ TrainSettings read_settings(std::string_view json_text);
 /// The names of settings that a resumed run may not change and that differ.
 ///
 /// What shapes data, weights and arithmetic must be equal, so that the run goes on bit for bit. These may change: where
-/// and how often something is written (`out`, `label`, `resume`, `eval_every`, `eval_batches`, `checkpoint_every`,
-/// `keep_checkpoints`, `checkpoint_retry`, `signals_every`, `evidence`, `norms`, `errors`), what is there already
+/// and how often something is written (`out`, `label`, `resume`, `resume_step`, `eval_every`, `eval_batches`,
+/// `checkpoint_every`, `keep_checkpoints`, `checkpoint_retry`, `signals_every`, `evidence`, `norms`, `errors`), what is
+/// there already
 /// (`init`; `data`, whose content is compared by its fingerprint, not by its paths), memory against time (`recompute`,
 /// `graphs`, `recast_weights`), and control
 /// (`controller`, its options, `watch_steps`, `set`, `random_units`, `patrol`, `evidence_from`, `disarm_after`), with

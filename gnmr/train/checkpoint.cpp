@@ -9,6 +9,8 @@
 #include <cstdio>
 #include <exception>
 #include <filesystem>
+#include <limits>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -16,6 +18,7 @@
 #include "gnmr/io/number_text.h"
 #include "gnmr/io/text_error.h"
 #include "gnmr/io/whole_file.h"
+#include "gnmr/models/model_files.h"
 #include "gnmr/train/checkpoint_files.h"
 
 namespace gnmr::train {
@@ -25,12 +28,6 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kStepPrefix = "step-";
 constexpr std::string_view kTemporaryPrefix = ".unfinished-";
-constexpr const char* kModel = "model.safetensors";
-constexpr const char* kOptimizer = "optimizer.safetensors";
-constexpr const char* kLowPath = "low_path.safetensors";
-constexpr const char* kController = "controller.gnmr";
-constexpr const char* kTrainer = "trainer.json";
-constexpr std::size_t kLargestTrainerJson = std::size_t{16} << 20;
 
 // The step of a folder's name; 0 where it is no checkpoint's.
 std::int64_t step_of(const std::string& name) {
@@ -70,33 +67,89 @@ void check_sizes(const std::string& folder, const FileSizes& expected) {
   }
 }
 
-models::NamedTensors tensors_of(const std::string& folder, const char* name) {
-  return models::read_safetensors(folder + "/" + name).tensors;
-}
-
-TrainerJson read_trainer_json(const std::string& folder) {
-  try {
-    return parse_trainer_json(io::read_whole_file(folder + "/" + kTrainer, kLargestTrainerJson));
-  } catch (const Error& error) {
-    throw Error(std::string(kTrainer) + ": " + error.what());
+// The files of one checkpoint, each verified when it is read.
+class CheckpointReader {
+ public:
+  explicit CheckpointReader(const std::string& folder) : folder_(folder) {
+    if (!fs::is_directory(folder)) throw Error("there is no such folder");
+    sums_ = io::load_checksums(folder);
+    if (!sums_) return;
+    // What is missing or cut short is found before anything is read.
+    FileSizes sizes;
+    for (const auto& [name, file] : *sums_) sizes[name] = file.bytes;
+    check_sizes(folder_, sizes);
   }
-}
+
+  bool is_verified() const { return sums_.has_value(); }
+
+  TrainerJson trainer() const {
+    constexpr std::size_t kLargestTrainerJson = std::size_t{16} << 20;
+    TrainerJson trainer;
+    const std::string content = content_of(kTrainerFile, kLargestTrainerJson);
+    try {
+      trainer = parse_trainer_json(content);
+    } catch (const Error& error) {
+      throw io::error_at(kTrainerFile, error.what());
+    }
+    if (!sums_ && !trainer.checksums.empty()) {
+      throw Error(trainer.checksums + " is missing; to load the rest unverified, remove the line `checksums` of " +
+                  kTrainerFile);
+    }
+    check_sizes(folder_, trainer.files);
+    for (const auto& [name, size] : trainer.files) sums_for(name.c_str());
+    return trainer;
+  }
+
+  models::TensorFile model(const FileSizes& files) const {
+    // Neither torch nor transformers reads them; a config.json that has changed would make another model of the
+    // weights.
+    if (files.contains("config.json")) content_of("config.json");
+    return models::read_model_folder(folder_, sums_.value_or(io::FolderSums{}));
+  }
+
+  models::NamedTensors tensors_of(const char* name) const {
+    return models::read_safetensors(folder_ + "/" + name, sums_for(name)).tensors;
+  }
+
+  std::string content_of(const char* name, std::size_t largest = std::numeric_limits<std::size_t>::max()) const {
+    const std::string path = folder_ + "/" + name;
+    std::string content = io::read_whole_file(path, largest);
+    if (const io::FileSums* const expected = sums_for(name)) io::check_content(content, *expected, path);
+    return content;
+  }
+
+ private:
+  const io::FileSums* sums_for(const char* name) const {
+    if (!sums_) return nullptr;
+    const auto found = sums_->find(name);
+    if (found == sums_->end()) throw Error(std::string(io::kChecksumFile) + " does not list " + name);
+    return &found->second;
+  }
+
+  std::string folder_;
+  std::optional<io::FolderSums> sums_;
+};
 
 LoadedCheckpoint load_folder(const std::string& folder, std::int64_t step) {
-  if (!fs::is_directory(folder)) throw Error("there is no such folder");
-  TrainerJson trainer = read_trainer_json(folder);
+  const CheckpointReader reader(folder);
+  TrainerJson trainer = reader.trainer();
   if (trainer.info.step != step) throw Error("trainer.json is that of step " + std::to_string(trainer.info.step));
-  check_sizes(folder, trainer.files);
-  if (trainer.files.contains(kModel)) tensors_of(folder, kModel);  // only to see that it can be read
   LoadedCheckpoint loaded{.info = std::move(trainer.info),
                           .torch_version = std::move(trainer.torch_version),
                           .folder = folder,
-                          .optimizer = tensors_of(folder, kOptimizer),
+                          .model = reader.model(trainer.files),
+                          .optimizer = reader.tensors_of(kOptimizerFile),
                           .low_path = {},
-                          .controller = {}};
-  if (trainer.files.contains(kLowPath)) loaded.low_path = tensors_of(folder, kLowPath);
-  if (trainer.files.contains(kController)) loaded.controller = io::read_whole_file(folder + "/" + kController);
+                          .controller = {},
+                          .verified = reader.is_verified()};
+  if (trainer.files.contains(kLowPathFile)) loaded.low_path = reader.tensors_of(kLowPathFile);
+  if (trainer.files.contains(kControllerFile)) loaded.controller = reader.content_of(kControllerFile);
   return loaded;
+}
+
+std::string described(const CheckpointStore& store, const CheckpointStore::Intact& intact) {
+  return "that of step " + std::to_string(intact.step) + " (" + store.folder_of(intact.step) + ")" +
+         (intact.verified ? "" : ", as far as can be seen without checksums");
 }
 
 }  // namespace
@@ -139,11 +192,21 @@ std::int64_t CheckpointStore::find_latest() const {
 }
 
 void CheckpointStore::write(const CheckpointParts& parts, const std::string& folder) const {
-  parts.write_model(folder);
-  models::write_safetensors(folder + "/" + kOptimizer, parts.optimizer);
-  if (!parts.low_path.empty()) models::write_safetensors(folder + "/" + kLowPath, parts.low_path);
-  if (!parts.controller.empty()) io::replace_file(folder + "/" + kController, parts.controller);
-  io::replace_file(folder + "/" + kTrainer, write_trainer_json({parts.info, TORCH_VERSION, sizes_in(folder)}));
+  io::FolderSums sums = parts.write_model(folder);
+  const auto write_tensors = [&](const char* name, const models::NamedTensors& tensors) {
+    sums[name] = models::write_safetensors(folder + "/" + name, tensors);
+  };
+  const auto write_bytes = [&](const char* name, const std::string& content) {
+    sums[name] = io::sums_of(content);
+    io::replace_file(folder + "/" + name, content);
+  };
+  write_tensors(kOptimizerFile, parts.optimizer);
+  if (!parts.low_path.empty()) write_tensors(kLowPathFile, parts.low_path);
+  if (!parts.controller.empty()) write_bytes(kControllerFile, parts.controller);
+  FileSizes sizes;
+  for (const auto& [name, file] : sums) sizes[name] = file.bytes;
+  write_bytes(kTrainerFile, write_trainer_json({parts.info, TORCH_VERSION, sizes, std::string(io::kChecksumFile)}));
+  io::save_checksums(folder, sums);
   force_to_disk(folder);
 }
 
@@ -175,8 +238,8 @@ std::string CheckpointStore::newest_text() const {
 // One that cannot be read is nobody's.
 bool CheckpointStore::owns(std::int64_t step) const {
   try {
-    return read_trainer_json(folder_of(step)).info.run == run_;
-  } catch (const Error&) {
+    return CheckpointReader(folder_of(step)).trainer().info.run == run_;
+  } catch (const std::exception&) {
     return false;
   }
 }
@@ -224,20 +287,64 @@ std::string save_patiently(const CheckpointStore& store, const CheckpointParts& 
 }
 
 LoadedCheckpoint CheckpointStore::load(std::int64_t step) const {
-  const std::string folder = folder_of(step);
   std::string problem;
   try {
-    return load_folder(folder, step);
+    return load_folder(folder_of(step), step);
   } catch (const std::exception& error) {
     problem = error.what();
   }
+  throw unusable(step, problem);
+}
+
+Error CheckpointStore::unusable(std::int64_t step, const std::string& problem) const {
+  std::string what_to_do = "no other checkpoint of this run is intact: begin anew with another --out";
+  if (const auto intact = newest_intact(step)) {
+    what_to_do = "the newest intact one is " + described(*this, *intact) +
+                 ": go on from it with --resume --resume-step " + std::to_string(intact->step);
+  }
+  return io::error_at(folder_of(step), "this checkpoint cannot be used: " + problem + "; " + what_to_do);
+}
+
+void CheckpointStore::restoring(std::int64_t step, std::string_view file, const std::function<void()>& restore) const {
+  std::string problem;
+  try {
+    restore();
+    return;
+  } catch (const std::exception& error) {
+    problem = error.what();
+  }
+  throw unusable(step, std::string(file) + ": " + problem);
+}
+
+std::optional<CheckpointStore::Intact> CheckpointStore::newest_intact(std::int64_t except) const {
   const std::vector<std::int64_t> all = steps();
-  const auto after = std::lower_bound(all.begin(), all.end(), step);
-  const std::string what_to_do = after == all.begin()
-                                     ? "there is no earlier one: begin anew with another --out"
-                                     : "remove this folder to go on from step " + std::to_string(*(after - 1)) + " (" +
-                                           folder_of(*(after - 1)) + ")";
-  throw io::error_at(folder, "this checkpoint cannot be used: " + problem + "; " + what_to_do);
+  for (auto step = all.rbegin(); step != all.rend(); ++step) {
+    if (*step == except) continue;
+    try {
+      return Intact{.step = *step, .verified = load_folder(folder_of(*step), *step).verified};
+    } catch (const std::exception&) {
+      // An older one may be intact.
+    }
+  }
+  return std::nullopt;
+}
+
+models::TensorFile read_initial_model(const std::string& path) {
+  std::string problem;
+  try {
+    return models::read_model_tensors(path);
+  } catch (const Error& error) {
+    problem = error.what();
+  }
+  std::error_code ignored;
+  fs::path folder = fs::absolute(path, ignored).lexically_normal();
+  if (!folder.has_filename() || !fs::is_directory(folder, ignored)) folder = folder.parent_path();
+  const std::int64_t step = step_of(folder.filename().string());
+  if (step == 0) throw Error(problem);
+  const CheckpointStore store(folder.parent_path().string(), 0);
+  const auto intact = store.newest_intact(step);
+  throw Error(problem + (intact ? "; the newest intact checkpoint beside it is " + described(store, *intact)
+                                : "; no other checkpoint beside it is intact"));
 }
 
 }  // namespace gnmr::train

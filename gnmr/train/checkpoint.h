@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checkpoints: all that a run needs to go on bit for bit, each in a folder of its own.
 //
-//   checkpoints/step-00000050/  model.safetensors, config.json   weights under Hugging Face's names: transformers loads
-//   it
-//                               optimizer.safetensors            moments and steps
-//                               low_path.safetensors             what low paths remember; absent where they have
-//                               nothing controller.gnmr                  the controller's state; absent where there is
-//                               none trainer.json                     step, settings, versions, sizes of the other
-//                               files
+//   checkpoints/step-00000050/
+//     model.safetensors, config.json   weights under Hugging Face's names: transformers loads it
+//     optimizer.safetensors            moments and steps
+//     low_path.safetensors             what low paths remember; absent where they have nothing
+//     controller.gnmr                  the controller's state; absent where there is none
+//     trainer.json                     step, settings, versions, sizes of the files above
+//     checksums.json                   CRC-32C of every tensor and of all other bytes (gnmr/io/checksum_manifest.h)
 //
 // A checkpoint is written under another name, forced to the disk and renamed: a folder that is there is complete.
 //
 // Goals: training goes on where one cannot be written, and the old ones stay; nothing is removed that this run has not
-// written; one that does not load is named, with what to do. Non-goals: writing in the background, sharded models.
+// written; a changed bit in any file is noticed when it is loaded, and the message names the file, the tensor and the
+// newest checkpoint that is intact. Non-goals: writing in the background.
 // One process at a time (run::RunLock), one thread at a time.
 #pragma once
 
@@ -20,13 +21,23 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "gnmr/core/error.h"
+#include "gnmr/io/checksum_manifest.h"
 #include "gnmr/models/safetensors.h"
 #include "gnmr/run/train_settings.h"
 
 namespace gnmr::train {
+
+/// Names of files in a checkpoint, for messages.
+inline constexpr const char* kOptimizerFile = "optimizer.safetensors";
+inline constexpr const char* kLowPathFile = "low_path.safetensors";
+inline constexpr const char* kControllerFile = "controller.gnmr";
+inline constexpr const char* kTrainerFile = "trainer.json";
 
 /// What a checkpoint says of itself.
 struct CheckpointInfo {
@@ -43,20 +54,25 @@ struct CheckpointParts {
   CheckpointInfo info;
   models::NamedTensors optimizer;
   models::NamedTensors low_path;
-  std::string controller;                                      // bytes of a state file; empty: none
-  std::function<void(const std::string& folder)> write_model;  // puts model.safetensors and config.json there
+  std::string controller;                                                // bytes of a state file; empty: none
+  std::function<io::FolderSums(const std::string& folder)> write_model;  // puts model and config.json there
 };
 
-/// What was loaded. The tensors look at pages of the files (gnmr/models/safetensors.h); the model is read from
-/// `folder`.
+/// What was loaded, verified by its checksums. The tensors look at pages of the files (gnmr/models/safetensors.h).
 struct LoadedCheckpoint {
   CheckpointInfo info;
   std::string torch_version;  // that wrote it
   std::string folder;
+  models::TensorFile model;
   models::NamedTensors optimizer;
   models::NamedTensors low_path;
   std::string controller;
+  bool verified = false;  // false: an older program wrote it, without checksums
 };
+
+/// The tensors of a model (`models::read_model_tensors`) that a run begins with. Where `path` is a checkpoint that
+/// cannot be read, the `Error` names the newest intact one beside it.
+models::TensorFile read_initial_model(const std::string& path);
 
 /// The checkpoints of one run.
 class CheckpointStore {
@@ -83,8 +99,23 @@ class CheckpointStore {
   /// The step of the newest one; 0 where there is none.
   std::int64_t find_latest() const;
 
-  /// Loads one; an `Error` names the folder, what is wrong, and which checkpoint could be used instead.
+  /// Loads one and verifies every byte of it; an `Error` is `unusable`.
   LoadedCheckpoint load(std::int64_t step) const;
+
+  /// The newest checkpoint but that of step `except` that loads: its step, and whether it has checksums. All of it is
+  /// read.
+  struct Intact {
+    std::int64_t step = 0;
+    bool verified = false;
+  };
+  std::optional<Intact> newest_intact(std::int64_t except) const;
+
+  /// The error of a checkpoint that cannot be used because of `problem`, which names the file. It names the newest
+  /// intact one and how to go on from that.
+  Error unusable(std::int64_t step, const std::string& problem) const;
+
+  /// Calls `restore`, which takes what was loaded of a file into use; its exceptions become `unusable`.
+  void restoring(std::int64_t step, std::string_view file, const std::function<void()>& restore) const;
 
   /// The folder of a step: `FOLDER/step-00000050`.
   std::string folder_of(std::int64_t step) const;

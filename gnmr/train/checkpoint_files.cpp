@@ -101,6 +101,10 @@ std::string write_trainer_json(const TrainerJson& content) {
   append_text(out, "torch", content.torch_version);
   out += ",\n  ";
   append_text(out, "data", content.info.data);
+  if (!content.checksums.empty()) {
+    out += ",\n  ";
+    append_text(out, "checksums", content.checksums);
+  }
   out += ",\n  \"files\": {";
   std::string_view separator = "";
   for (const auto& [name, size] : content.files) {
@@ -132,6 +136,7 @@ TrainerJson parse_trainer_json(std::string_view text) {
   content.info.program = text_of(field(object, "program"), "program");
   content.torch_version = text_of(field(object, "torch"), "torch");
   content.info.data = text_of(field(object, "data"), "data");
+  if (object.contains("checksums")) content.checksums = text_of(field(object, "checksums"), "checksums");
   for (const auto& [name, size] : object_at(object, "files").items()) {
     content.files[name] = static_cast<std::uint64_t>(whole_of(size, name));
   }

@@ -34,6 +34,7 @@ struct TrainerJson {
   CheckpointInfo info;
   std::string torch_version;
   FileSizes files;
+  std::string checksums;  // the name of the manifest beside it; empty: an older program wrote it, and there is none
 };
 
 /// As text.

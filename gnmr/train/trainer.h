@@ -133,7 +133,8 @@ class Trainer {
   run::RerunContext rerun_context(const UnsettledStep& step, const PassResult& pass);
   void count_late(const UnsettledStep& step, const PassResult& pass, const Ruling& ruling, bool comes_again);
   std::string held_text() const;
-  void restore_held(const std::string& text, const std::string& folder);
+  void restore_held(const std::string& text);
+  void restore_extra(const std::map<std::string, std::string>& extra);
 
   void tell_errors(std::int64_t step, std::span<const double> errors);
   std::string control_text() const;

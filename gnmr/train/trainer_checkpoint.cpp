@@ -59,7 +59,7 @@ std::string Trainer::held_text() const {
   return text;
 }
 
-void Trainer::restore_held(const std::string& text, const std::string& folder) {
+void Trainer::restore_held(const std::string& text) {
   const std::size_t expected = (units_->parameters().size() + 1) * sizeof(double);
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
@@ -69,7 +69,7 @@ void Trainer::restore_held(const std::string& text, const std::string& folder) {
     std::int64_t batch = 0;
     const std::string bytes = from_hex(line.substr(std::min(blank + 1, line.size())));
     if (!io::parse_whole(line.substr(0, blank), batch) || bytes.size() != expected) {
-      throw Error(folder + ": trainer.json: " + kHeldKey + " is not of this model");
+      throw Error(std::string(kHeldKey) + " is not of this model");
     }
     HeldPass& pass = held_[batch];
     pass.squares.resize(units_->parameters().size());
@@ -89,7 +89,7 @@ std::map<std::string, std::string> Trainer::arithmetic() const {
 void Trainer::resume() {
   const CheckpointStore store(folder_.checkpoints(), settings_.keep_checkpoints, info_.id);
   if (writes_files()) store.remove_leftovers();
-  const std::int64_t step = store.find_latest();
+  const std::int64_t step = settings_.resume_step > 0 ? settings_.resume_step : store.find_latest();
   if (step == 0) {
     observer_.noted("there is no checkpoint yet: the run begins again");
     return;
@@ -105,26 +105,31 @@ void Trainer::resume() {
                   " (a file or the number of processes has changed since); begin another run with another --out");
     }
   }
-  models::load_weights(*model_, loaded.folder);
-  optimizer_->load_state(loaded.optimizer);
-  units_->restore_memory(loaded.low_path);
+  models::assign_weights(*model_, loaded.model, loaded.folder);
+  store.restoring(step, kOptimizerFile, [&] { optimizer_->load_state(loaded.optimizer); });
+  store.restoring(step, kLowPathFile, [&] { units_->restore_memory(loaded.low_path); });
   controller_state_ = std::move(loaded.controller);
-  const auto mode = loaded.info.extra.find(kModeKey);
-  if (mode != loaded.info.extra.end()) restored_mode_ = io::mode_kind(mode->second);
-  const auto skipped = loaded.info.extra.find(kSkippedKey);
-  if (skipped != loaded.info.extra.end() && !io::parse_whole(skipped->second, outcome_.skipped_updates)) {
-    throw Error(loaded.folder + ": trainer.json: " + kSkippedKey + " is no whole number");
-  }
-  const auto rule = loaded.info.extra.find(kRuleKey);
-  if (rule != loaded.info.extra.end() && laboratory_ != nullptr && laboratory_->gradient_rule() != nullptr) {
-    laboratory_->gradient_rule()->restore(from_hex(rule->second));
-  }
-  const auto laboratory = loaded.info.extra.find(kLaboratoryKey);
-  if (laboratory != loaded.info.extra.end() && laboratory_ != nullptr) laboratory_->restore(laboratory->second);
-  const auto held = loaded.info.extra.find(kHeldKey);
-  if (held != loaded.info.extra.end()) restore_held(held->second, loaded.folder);
+  store.restoring(step, kTrainerFile, [&] { restore_extra(loaded.info.extra); });
   next_step_ = step + 1;
   outcome_.last_step = step;
+}
+
+/// What `save_checkpoint` put beside the parts of a checkpoint.
+void Trainer::restore_extra(const std::map<std::string, std::string>& extra) {
+  const auto mode = extra.find(kModeKey);
+  if (mode != extra.end()) restored_mode_ = io::mode_kind(mode->second);
+  const auto skipped = extra.find(kSkippedKey);
+  if (skipped != extra.end() && !io::parse_whole(skipped->second, outcome_.skipped_updates)) {
+    throw Error(std::string(kSkippedKey) + " is no whole number");
+  }
+  const auto rule = extra.find(kRuleKey);
+  if (rule != extra.end() && laboratory_ != nullptr && laboratory_->gradient_rule() != nullptr) {
+    laboratory_->gradient_rule()->restore(from_hex(rule->second));
+  }
+  const auto laboratory = extra.find(kLaboratoryKey);
+  if (laboratory != extra.end() && laboratory_ != nullptr) laboratory_->restore(laboratory->second);
+  const auto held = extra.find(kHeldKey);
+  if (held != extra.end()) restore_held(held->second);
 }
 
 /// A folder that was removed or renamed under the run is made again, so that checkpoints have a place. Files that are
@@ -178,7 +183,7 @@ void Trainer::save_checkpoint(std::int64_t step, bool is_last) {
       .optimizer = optimizer_->state(),
       .low_path = units_->memory(),
       .controller = supervisor_->save(),
-      .write_model = [this](const std::string& folder) { models::save_model(*model_, folder); }};
+      .write_model = [this](const std::string& folder) { return models::save_model(*model_, folder); }};
   const CheckpointStore store(folder_.checkpoints(), settings_.keep_checkpoints, info_.id);
   const std::chrono::seconds longest{is_last ? settings_.checkpoint_retry
                                              : std::min<std::int64_t>(settings_.checkpoint_retry, 1)};

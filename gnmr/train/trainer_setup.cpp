@@ -107,7 +107,7 @@ void Trainer::make_model() {
                              .world = collective_.size()});
   model_ = models::Llama(config);
   model_->initialise(static_cast<std::uint64_t>(settings_.seed));
-  if (!settings_.init.empty()) models::load_weights(*model_, settings_.init);
+  if (!settings_.init.empty()) models::assign_weights(*model_, read_initial_model(settings_.init), settings_.init);
   if (settings_.outliers > 1) model_->add_outliers(settings_.outliers);
   model_->to(device_);
   if (settings_.dtype == "bfloat16") model_->to(at::kBFloat16);
@@ -234,7 +234,10 @@ void Trainer::open_files() {
   supervisor_.emplace(units_->units(), supervision, files);
   first_mode_ = supervisor_->mode();
   if (!controller_state_.empty()) {
-    const RestoreReport report = supervisor_->restore(controller_state_);
+    RestoreReport report;
+    CheckpointStore(folder_.checkpoints(), settings_.keep_checkpoints).restoring(next_step_ - 1, kControllerFile, [&] {
+      report = supervisor_->restore(controller_state_);
+    });
     for (const std::string& unit : report.released_units)
       observer_.noted(unit + ": its recovery no longer fits and ends");
   }

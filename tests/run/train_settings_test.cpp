@@ -149,6 +149,8 @@ TEST(TrainSettings, ValidationKnowsEveryRange) {
       {"eval_batches", [](TrainSettings& s) { s.eval_batches = 0; }},
       {"checkpoint_every", [](TrainSettings& s) { s.checkpoint_every = -1; }},
       {"keep_checkpoints", [](TrainSettings& s) { s.keep_checkpoints = -1; }},
+      {"resume_step", [](TrainSettings& s) { s.resume_step = -1; }},
+      {"resume_step", [](TrainSettings& s) { s.resume_step = 5; }},
       {"signals_every", [](TrainSettings& s) { s.signals_every = -1; }},
   };
   for (const auto& [name, change] : cases) {

@@ -9,8 +9,11 @@
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
+#include <iterator>
+#include <map>
 
 #include "gnmr/core/error.h"
+#include "gnmr/models/sharded_files.h"
 #include "io/file_size_limit.h"
 #include "io/temporary_folder.h"
 
@@ -36,9 +39,11 @@ CheckpointParts parts_of(std::int64_t step, std::int64_t size = 10) {
   parts.low_path = {{"w.forward.history", at::arange(4)}};
   parts.controller = std::string("state\0bytes", 11);
   parts.write_model = [step, size](const std::string& folder) {
-    models::write_safetensors(folder + "/model.safetensors", {{"w", at::full({size}, static_cast<double>(step))}},
-                              models::pytorch_metadata());
+    const models::NamedTensors tensors{{"w", at::full({size}, static_cast<double>(step))}};
     put_file(folder + "/config.json", "{}");
+    io::FolderSums sums = models::write_model_files(folder, tensors, std::int64_t{1} << 30);
+    sums["config.json"] = io::sums_of("{}");
+    return sums;
   };
   return parts;
 }
@@ -172,14 +177,13 @@ TEST_F(Checkpoints, LeftoversGoAndOtherFilesStay) {
 
 TEST_F(Checkpoints, DamageIsNamedWithWhatToDo) {
   ASSERT_EQ(store_.save(parts_of(10)), "");
-  EXPECT_EQ(load_error(11), path_ +
-                                "/step-00000011: this checkpoint cannot be used: there is no such folder; remove "
-                                "this folder to go on from step 10 (" +
-                                path_ + "/step-00000010)");
+  const std::string go_on = "; the newest intact one is that of step 10 (" + path_ +
+                            "/step-00000010): go on from it with --resume --resume-step 10";
+  EXPECT_EQ(load_error(11), path_ + "/step-00000011: this checkpoint cannot be used: there is no such folder" + go_on);
   ASSERT_EQ(store_.save(parts_of(20)), "");
   const std::string folder = store_.folder_of(20);
   for (const char* name : {"model.safetensors", "optimizer.safetensors", "low_path.safetensors", "controller.gnmr",
-                           "trainer.json", "config.json"}) {
+                           "trainer.json", "config.json", "checksums.json"}) {
     const std::string file = folder + "/" + name;
     const std::string good = content_of(file);
     ASSERT_GT(good.size(), 1U) << name;
@@ -188,12 +192,10 @@ TEST_F(Checkpoints, DamageIsNamedWithWhatToDo) {
       const std::string message = load_error(20);
       EXPECT_TRUE(message.starts_with(folder + ": this checkpoint cannot be used: ")) << message;
       EXPECT_NE(message.find(name), std::string::npos) << message;
-      EXPECT_NE(message.find("; remove this folder to go on from step 10 (" + path_ + "/step-00000010)"),
-                std::string::npos)
-          << message;
+      EXPECT_TRUE(message.ends_with(go_on)) << message;
     }
     std::filesystem::remove(file);
-    EXPECT_NE(load_error(20).find(name), std::string::npos);
+    EXPECT_NE(load_error(20).find(std::string(name) + " is missing"), std::string::npos) << load_error(20);
     put_file(file, good);
     EXPECT_NO_THROW(store_.load(20));
   }
@@ -201,7 +203,92 @@ TEST_F(Checkpoints, DamageIsNamedWithWhatToDo) {
   put_file(folder + "/optimizer.safetensors", std::string(content_of(folder + "/optimizer.safetensors").size(), 'x'));
   EXPECT_NE(load_error(20).find("optimizer.safetensors"), std::string::npos);
   test::remove_tree(store_.folder_of(10));
-  EXPECT_NE(load_error(20).find("there is no earlier one: begin anew with another --out"), std::string::npos);
+  EXPECT_TRUE(load_error(20).ends_with("; no other checkpoint of this run is intact: begin anew with another --out"));
+}
+
+// One bit of every byte of a tensor, and of every 13th other byte of every file, chosen by its place.
+TEST_F(Checkpoints, EveryFlippedBitIsNoticedAndNamed) {
+  for (const std::int64_t step : {10, 20}) ASSERT_EQ(store_.save(parts_of(step)), "");
+  const std::string folder = store_.folder_of(20);
+  std::size_t tensors_named = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string file = entry.path().string();
+    const std::string name = entry.path().filename().string();
+    const std::string good = content_of(file);
+    // Where the data of each tensor begin; before the first is the header.
+    std::map<std::size_t, std::string> tensor_at;
+    if (name.ends_with(".safetensors")) {
+      std::size_t end = good.size();
+      const auto tensors = models::read_safetensors(file).tensors;
+      for (auto one = tensors.rbegin(); one != tensors.rend(); ++one) {
+        end -= static_cast<std::size_t>(models::stored_bytes(one->second));
+        tensor_at[end] = one->first;
+      }
+    }
+    const std::size_t data = tensor_at.empty() ? good.size() : tensor_at.begin()->first;
+    for (std::size_t at = 0; at < good.size(); at = at < data ? std::min(at + 13, data) : at + 1) {
+      std::string bad = good;
+      bad[at] = static_cast<char>(bad[at] ^ (1 << ((at * 7 + at / 8) % 8)));
+      put_file(file, bad);
+      const std::string message = load_error(20);
+      EXPECT_NE(message.find(name + ":"), std::string::npos) << at << ": " << message;
+      EXPECT_NE(message.find("the newest intact one is that of step 10 (" + path_ + "/step-00000010)"),
+                std::string::npos)
+          << message;
+      const auto next = tensor_at.upper_bound(at);
+      if (next == tensor_at.begin()) continue;
+      EXPECT_NE(message.find(name + ": tensor \"" + std::prev(next)->second + "\": damaged"), std::string::npos)
+          << message;
+      ++tensors_named;
+    }
+    put_file(file, good);
+  }
+  EXPECT_EQ(tensors_named, 40U + 40U + 4U + 32U) << "each byte of all four tensors";
+  EXPECT_TRUE(store_.load(20).verified);
+}
+
+TEST_F(Checkpoints, TheNewestIntactOneIsLookedFor) {
+  const CheckpointStore all(path_, 0);
+  for (const std::int64_t step : {10, 20, 30}) ASSERT_EQ(all.save(parts_of(step)), "");
+  for (const std::int64_t step : {20, 30}) {
+    std::string content = content_of(all.folder_of(step) + "/model.safetensors");
+    content.back() = static_cast<char>(content.back() ^ 4);
+    put_file(all.folder_of(step) + "/model.safetensors", content);
+  }
+  EXPECT_NE(load_error(30).find("the newest intact one is that of step 10 ("), std::string::npos);
+  EXPECT_NE(load_error(20).find("--resume --resume-step 10"), std::string::npos);
+  EXPECT_TRUE(
+      error_of<Error>([&] {
+        read_initial_model(all.folder_of(30) + "/");
+      }).ends_with("; the newest intact checkpoint beside it is that of step 10 (" + path_ + "/step-00000010)"));
+  EXPECT_EQ(read_initial_model(all.folder_of(10)).tensors.size(), 1U);
+  const std::string restored =
+      error_of<Error>([&] { store_.restoring(30, kControllerFile, [] { throw std::runtime_error("not a state"); }); });
+  EXPECT_NE(restored.find("step-00000030: this checkpoint cannot be used: controller.gnmr: not a state; the newest"),
+            std::string::npos)
+      << restored;
+}
+
+// As programs before the manifest wrote them.
+TEST_F(Checkpoints, OlderOnesHaveNoChecksums) {
+  for (const std::int64_t step : {10, 20}) {
+    ASSERT_EQ(store_.save(parts_of(step)), "");
+    const std::string folder = store_.folder_of(step);
+    std::filesystem::remove(folder + "/checksums.json");
+    std::string trainer = content_of(folder + "/trainer.json");
+    const std::string line = "  \"checksums\": \"checksums.json\",\n";
+    ASSERT_NE(trainer.find(line), std::string::npos);
+    trainer.erase(trainer.find(line), line.size());
+    put_file(folder + "/trainer.json", trainer);
+  }
+  const LoadedCheckpoint loaded = store_.load(20);
+  EXPECT_FALSE(loaded.verified);
+  EXPECT_EQ(loaded.model.tensors.size(), 1U);
+  std::filesystem::remove(loaded.folder + "/controller.gnmr");
+  EXPECT_NE(load_error(20).find("controller.gnmr is missing; the newest intact one is that of step 10 (" + path_ +
+                                "/step-00000010), as far as can be seen without checksums: go on"),
+            std::string::npos)
+      << load_error(20);
 }
 
 TEST_F(Checkpoints, AFolderOfAnotherStepIsRefused) {
@@ -226,7 +313,7 @@ TEST_F(Checkpoints, WhateverGoesWrongIsAWarning) {
   put_file(folder_.file("file"), "x");
   EXPECT_NE(CheckpointStore(folder_.file("file/checkpoints"), 1).save(parts_of(1)), "");
   CheckpointParts parts = parts_of(1);
-  parts.write_model = [](const std::string&) { throw std::runtime_error("out of luck"); };
+  parts.write_model = [](const std::string&) -> io::FolderSums { throw std::runtime_error("out of luck"); };
   EXPECT_NE(store_.save(parts).find("out of luck"), std::string::npos);
   EXPECT_NE(store_.save(parts_of(0)), "");
   EXPECT_TRUE(names().empty());

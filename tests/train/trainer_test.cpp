@@ -278,6 +278,69 @@ TEST(Trainer, AFullDiskStopsNothing) {
   EXPECT_FALSE(io::read_journal(runs.file("full/journal.jsonl")).steps.empty());
 }
 
+TEST(Trainer, ADamagedCheckpointIsRefusedAndAnEarlierOneGoesOn) {
+  const SmallRuns runs;
+  run::TrainSettings settings = runs.settings("run");
+  settings.steps = 9;
+  settings.checkpoint_every = 3;
+  const FinishedRun whole = finish(settings);
+  settings.resume = true;
+  const std::string folder = settings.out + "/checkpoints/step-00000009/";
+  const auto refused_for = [&](const std::string& what) {
+    const std::string message = test::error_of<Error>([&] { finish(settings); });
+    EXPECT_NE(message.find(what), std::string::npos) << what << " is not in: " << message;
+    EXPECT_NE(message.find("the newest intact one is that of step 6 ("), std::string::npos) << message;
+    EXPECT_TRUE(message.ends_with("go on from it with --resume --resume-step 6")) << message;
+  };
+  const auto change = [&](const std::string& name, const auto& changed) {
+    const std::string good = test::content_of(folder + name);
+    test::put_file(folder + name, changed(good));
+    return good;
+  };
+  const auto last_bit = [](std::string content) {
+    content.back() = static_cast<char>(content.back() ^ 1);
+    return content;
+  };
+  for (const std::string name : {"model.safetensors", "optimizer.safetensors", "low_path.safetensors"}) {
+    const std::string good = change(name, last_bit);
+    refused_for(folder + name + ": tensor \"");
+    test::put_file(folder + name, good);
+  }
+  // An older program wrote no checksums: what its owner refuses is named all the same.
+  std::filesystem::remove(folder + "checksums.json");
+  change("trainer.json", [](std::string content) {
+    return content.replace(content.find("  \"checksums\""),
+                           std::string("  \"checksums\": \"checksums.json\",\n").size(), "");
+  });
+  const models::TensorFile memory = models::read_safetensors(folder + "low_path.safetensors");
+  models::NamedTensors negative;
+  for (const auto& [name, tensor] : memory.tensors) {
+    negative.emplace_back(name, name == "layers.0.q.forward.input.scale" ? -tensor : tensor.clone());
+  }
+  const std::string low_path = test::content_of(folder + "low_path.safetensors");
+  models::write_safetensors(folder + "low_path.safetensors", negative);
+  refused_for("step-00000009: this checkpoint cannot be used: low_path.safetensors: low path's memory: layers.0.q");
+  test::put_file(folder + "low_path.safetensors", low_path);
+  const std::string trainer = change("trainer.json", [](std::string content) {
+    const std::string key = "\"skipped_updates\": \"";
+    return content.replace(content.find(key) + key.size(), 1, "x");
+  });
+  refused_for("trainer.json: skipped_updates is no whole number");
+  test::put_file(folder + "trainer.json", trainer);
+  const std::string optimizer = change(
+      "optimizer.safetensors", [](std::string content) { return content.replace(content.find("exp_avg"), 3, "EXP"); });
+  refused_for("optimizer.safetensors: [optimizer] the state has no `");
+  test::put_file(folder + "optimizer.safetensors", optimizer);
+  change("controller.gnmr", last_bit);
+  refused_for("controller.gnmr: ");
+  settings.resume_step = 6;
+  const FinishedRun again = finish(settings);
+  EXPECT_EQ(again.recorder.start.first_step, 7);
+  EXPECT_TRUE(same_weights(whole.weights, again.weights));
+  settings.resume_step = 0;
+  EXPECT_NO_THROW(finish(settings)) << "the damaged one was replaced";
+}
+
 TEST(Trainer, SaysWhatIsWrongWithItsSettings) {
   const SmallRuns runs;
   const auto message = [&](auto change) {
