@@ -68,12 +68,18 @@ class SampleMaker {
                      .command = command});
   }
 
-  void must_run(const std::string& folder, const Words& words) const {
+  /// What the program says against a command; empty: it ends with status 0.
+  std::string refusal_of(const std::string& folder, const Words& words) const {
     Words all{settings_.program};
     all.insert(all.end(), words.begin(), words.end());
     RunningCommand command(folder, all, {});
     const lab::ChildEnd end = command.wait();
-    if (!end.good()) throw Error(fmt::format("{}: {}: {}", shell_line(all), end.text(), command.err()));
+    return end.good() ? std::string() : fmt::format("{}: {}: {}", shell_line(all), end.text(), command.err());
+  }
+
+  void must_run(const std::string& folder, const Words& words) const {
+    const std::string refusal = refusal_of(folder, words);
+    if (!refusal.empty()) throw Error(refusal);
   }
 
   void make_sample_run() {
@@ -144,7 +150,7 @@ class SampleMaker {
     add(folder, "state.gnmr", {"replay", "mixed.csv", "--units", "units.json", "--load-state", "state.gnmr"});
   }
 
-  /// Logs of others: the seeds of the fuzzers, one folder a format.
+  /// Logs of others: the seeds of the fuzzers, one folder per format. Some seeds are refused as they are.
   void make_logs() {
     const std::string folder = made("logs");
     for (const fs::directory_entry& format : fs::directory_iterator(GNMR_FUZZ_CORPUS_DIR)) {
@@ -154,12 +160,14 @@ class SampleMaker {
       for (const fs::directory_entry& entry : fs::directory_iterator(format.path())) {
         const std::string file = name + "-" + entry.path().filename().string();
         put_file(folder + "/" + file, content_of(entry.path().string()));
-        add(folder, file, {"replay", "--allow-restart", file});
+        const Words command{"replay", "--allow-restart", file};
+        if (!refusal_of(folder, command).empty()) continue;
+        add(folder, file, command);
         quick.back().name = "replay of " + name;
       }
     }
     copy_tree(GNMR_TEST_ASSETS_DIR "/tensorboard/run", folder + "/events");
-    add(folder, "events/events.out.tfevents.0000000002.host", {"replay", "events"});
+    add(folder, "events/events.out.tfevents.0000000002.host", {"replay", "--allow-restart", "events"});
   }
 
   void make_settings_files() {
@@ -215,10 +223,12 @@ void SampleMaker::make_trained() {
     const Sample sample{name, folder, std::string(kTrainedRun) + "/" + file, resume, true, Promise::noticed_or_harmless};
     // What a run goes on from matters most.
     for (int times = 0; times < (newest ? 3 : 1); ++times) trained.push_back(sample);
-    for (const char* const command : {"report", "explain"}) {
-      if (!of_checkpoint && base != "control") quick.push_back({fmt::format("{} of {}", command, base), folder, sample.file, {command, "run"}});
-    }
   }
+  for (const char* const file : {"run.json", "metrics.jsonl", "journal.jsonl", "signals.bin", "faults.csv"}) {
+    add(folder, std::string("run/") + file, {"report", "run"});
+  }
+  add(folder, "run/journal.jsonl", {"explain", "run"});
+  add(folder, "run/faults.csv", {"replay", "run/norms.csv", "--truth", "run/faults.csv"});
   add(folder, "run/norms.csv", {"tune", "run/norms.csv", "--evidence", "run/errors.csv"});
   add(folder, "run/errors.csv", {"tune", "run/norms.csv", "--evidence", "run/errors.csv"});
   for (const char* const file : {"config.json", "recipe.json", "options.json"}) {

@@ -17,6 +17,14 @@ constexpr std::size_t kFailuresShown = 30;
 constexpr std::chrono::seconds kProgressEvery{10};
 constexpr std::size_t kOutputShown = 1500;
 
+/// What a terminal can show: other bytes become `?`.
+std::string shown(std::string text) {
+  for (char& character : text) {
+    if ((character < ' ' || character > '~') && character != '\n') character = '?';
+  }
+  return text.substr(0, kOutputShown);
+}
+
 std::string repeating_command(const Settings& settings, const std::string& name) {
   Words words{"build/bin/gnmr_abuse", "--seed", std::to_string(settings.seed), "--only", name, "--keep", "kept",
               "--program", settings.program};
@@ -76,7 +84,7 @@ bool Tally::print() const {
     const CaseResult& failure = failures_[i];
     fmt::print("\n{}: {}: {}\n  command: {}\n  repeat:  {}\n", failure.name, failure.row, failure.failure,
                failure.command, repeating_command(settings_, failure.name));
-    if (!failure.output.empty()) fmt::print("  output:  {}\n", failure.output.substr(0, kOutputShown));
+    if (!failure.output.empty()) fmt::print("  output:  {}\n", shown(failure.output));
   }
   if (failures_.size() > kFailuresShown) fmt::print("\n... and {} more\n", failures_.size() - kFailuresShown);
   return failures_.empty();
