@@ -4,6 +4,7 @@
 #   make demo    train in FP8 with injected faults, with and without GNMR: a table and an HTML report
 #   make test    all tests: units, properties, sanitizers, fuzzers
 #   make build   the program at build/bin/gnmr (make build TORCH=off: without the training engine)
+#   make abuse   200 kills of training runs and 10,000 damaged files (SEED=7 KILLS=50 CORRUPTIONS=1000)
 #   make bench   speed, beside a floor measured in the same run
 #   make format  clang-format on our own files; make lint: clang-tidy
 SHELL := /bin/bash
@@ -15,11 +16,11 @@ TORCH_PYTHON = $(if $(filter off,$(TORCH)),,$$(scripts/python_env.sh torch))
 TORCH_FLAGS = $(if $(filter off,$(TORCH)),-DGNMR_TORCH=OFF,-DGNMR_TORCH=AUTO -DGNMR_TORCH_PYTHON="$(TORCH_PYTHON)")
 OURS = $(shell git ls-files '*.cpp' '*.h' '*.c')
 
-.PHONY: all build demo test test-release test-package test-sanitized test-fuzz bench format lint clean help
+.PHONY: all build demo test test-release test-package test-sanitized test-fuzz abuse bench format lint clean help
 all: build
 
 help:
-	@sed -n '3,10s/^# \{0,1\}//p' Makefile
+	@sed -n '3,11s/^# \{0,1\}//p' Makefile
 
 build:
 	@scripts/install_dependencies.sh build
@@ -56,6 +57,18 @@ test-fuzz:
 	@$(CONFIGURE) fuzz >/dev/null
 	cmake --build build-fuzz --parallel $(JOBS) --target fuzzers
 	ctest --test-dir build-fuzz --parallel $(JOBS) --output-on-failure
+
+# What docs/reliability.md promises, with random kills and random damage; the same seed does the same again. ABUSE has
+# more flags: make abuse ABUSE="--only kill:3 --keep kept".
+SEED ?= 1
+KILLS ?= 200
+CORRUPTIONS ?= 10000
+abuse: build
+	@scripts/install_dependencies.sh test
+	@$(CONFIGURE) release -DGNMR_BUILD_TESTS=ON -DGNMR_TEST_PYTHON="$$(scripts/python_env.sh test)" >/dev/null
+	cmake --build build --parallel $(JOBS) --target gnmr_abuse gnmr_python_package
+	build/bin/gnmr_abuse --seed $(SEED) --kills $(KILLS) --corruptions $(CORRUPTIONS) --jobs $(JOBS) \
+	  --python "$$(scripts/python_env.sh test)" $(ABUSE)
 
 bench:
 	@scripts/install_dependencies.sh build bench

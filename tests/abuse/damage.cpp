@@ -76,10 +76,17 @@ Damage giant_number(std::string& bytes, Dice& dice) {
   if (begin == bytes.end()) begin = std::find_if(bytes.begin(), bytes.end(), is_digit);
   if (begin == bytes.end()) return flip_bit(bytes, dice);
   const auto end = std::find_if_not(begin, bytes.end(), is_digit);
-  static const std::vector<std::string> numbers{"99999999999999999999", "9223372036854775807", "4294967296",
-                                                "2147483648",           "1e999",               "1e300",
-                                                "-1",                   "-9223372036854775808", "0",
-                                                "NaN",                  "1000000000"};
+  static const std::vector<std::string> numbers{"99999999999999999999",
+                                                "9223372036854775807",
+                                                "4294967296",
+                                                "2147483648",
+                                                "1e999",
+                                                "1e300",
+                                                "-1",
+                                                "-9223372036854775808",
+                                                "0",
+                                                "NaN",
+                                                "1000000000"};
   const std::string& number = dice.one_of(numbers);
   const auto at = begin - bytes.begin();
   bytes.replace(begin, end, number);
@@ -92,8 +99,14 @@ Damage change_length(std::string& bytes, Dice& dice) {
   if (bytes.size() < width) return change_byte(bytes, dice);
   const std::size_t places = bytes.size() - width + 1;
   const std::size_t at = dice.below(dice.once_in(2) ? std::min<std::size_t>(places, 64) : places) / 4 * 4;
-  static const std::vector<std::uint64_t> lengths{~std::uint64_t{0}, std::uint64_t{1} << 63U, std::uint64_t{1} << 31U,
-                                                  0x7FFFFFFFFFFFFFFFU, 0xFFFFFFFFU, std::uint64_t{1} << 40U, 0, 1};
+  static const std::vector<std::uint64_t> lengths{~std::uint64_t{0},
+                                                  std::uint64_t{1} << 63U,
+                                                  std::uint64_t{1} << 31U,
+                                                  0x7FFFFFFFFFFFFFFFU,
+                                                  0xFFFFFFFFU,
+                                                  std::uint64_t{1} << 40U,
+                                                  0,
+                                                  1};
   const std::uint64_t length = dice.one_of(lengths);
   std::memcpy(bytes.data() + at, &length, width);  // machines that train are little-endian, as the files are
   return {"length field", fmt::format("{:#x} in {} bytes at {}", length, width, at)};
@@ -138,9 +151,9 @@ Damage damage_file(const std::string& path, Dice& dice) {
   if (bytes.empty() || dice.once_in(16)) return replace_file(path, dice);
   using Kind = Damage (*)(std::string&, Dice&);
   // A flipped bit is what checksums are for, so it comes more often.
-  static constexpr std::array<Kind, 14> kKinds{flip_bit,        flip_bit,     flip_bit,      change_byte,  change_byte,
-                                               truncate,        insert,       remove_block,  giant_number, giant_number,
-                                               duplicate_block, change_length, fill_with_zeros, swap_lines};
+  static constexpr std::array<Kind, 14> kKinds{
+      flip_bit,     flip_bit,     flip_bit,     change_byte,     change_byte,   truncate,        insert,
+      remove_block, giant_number, giant_number, duplicate_block, change_length, fill_with_zeros, swap_lines};
   const Damage damage = dice.once_in(40) ? nest_deeply(bytes, dice) : kKinds[dice.below(kKinds.size())](bytes, dice);
   test::put_file(path, bytes);
   return damage;

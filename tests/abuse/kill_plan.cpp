@@ -15,8 +15,8 @@ void add(Words& flags, const Words& more) { flags.insert(flags.end(), more.begin
 
 void add_low_precision(Words& flags, const std::string& folder, Dice& dice) {
   // Those whose low paths remember something come first; one rounds by chance.
-  const std::vector<std::string> recipes{"fp8-delayed", "fp8-delayed", folder + "/int4-delayed.json", "int4-act",
-                                         "nvfp4-hadamard", "fp8-tensorwise"};
+  const std::vector<std::string> recipes{"fp8-delayed", "fp8-delayed",    folder + "/int4-delayed.json",
+                                         "int4-act",    "nvfp4-hadamard", "fp8-tensorwise"};
   add(flags, {"--recipe", dice.one_of(recipes)});
   add(flags, {"--granularity", dice.one_of<std::string>({"layer", "layer", "product", "block"})});
   if (dice.once_in(4)) add(flags, {"--save-activations", "fp8"});
@@ -43,8 +43,8 @@ void add_control(Words& flags, int lag, Dice& dice) {
 
 void add_faults(Words& flags, Dice& dice) {
   if (dice.once_in(4)) return;
-  const std::vector<std::string> kinds{"saturate", "overflow", "bit-flip", "drift", "nan-gradient",
-                                       "stuck-amax", "bad-batch", "saturate:once"};
+  const std::vector<std::string> kinds{"saturate",     "overflow",   "bit-flip",  "drift",
+                                       "nan-gradient", "stuck-amax", "bad-batch", "saturate:once"};
   add(flags, {"--faults", dice.one_of(kinds), dice.one_of(kinds)});
   add(flags, {"--fault-from", "6", "--fault-every", "4", "--fault-steps", "3"});
 }
@@ -58,10 +58,15 @@ RunPlan make_run_plan(std::uint64_t seed, std::uint64_t number, const std::strin
   plan.processes = two_processes ? 2 : 1;
   plan.name = (two_processes ? "two processes, lag " : "lag ") + std::to_string(lag);
   plan.steps = 20 + static_cast<std::int64_t>(dice.below(30));
-  plan.flags = {"--model",    folder + "/config.json", "--data",         folder + "/text.txt", "--steps",
-                std::to_string(plan.steps),            "--batch",        "2",                  "--sequence",
-                "16",         "--threads",             "1",              "--eval-batches",     "1",
-                "--warmup",   "4",                     "--seed",         std::to_string(number)};
+  plan.flags = {"--model",        folder + "/config.json",
+                "--data",         folder + "/text.txt",
+                "--steps",        std::to_string(plan.steps),
+                "--batch",        "2",
+                "--sequence",     "16",
+                "--threads",      "1",
+                "--eval-batches", "1",
+                "--warmup",       "4",
+                "--seed",         std::to_string(number)};
   add_low_precision(plan.flags, folder, dice);
   add_control(plan.flags, lag, dice);
   add_faults(plan.flags, dice);
@@ -77,7 +82,7 @@ KillPlan make_kill_plan(std::uint64_t seed, std::uint64_t number) {
   plan.run = number % kRunPlans;
   const bool two_processes = has_two_processes(plan.run);
   const std::size_t stops = 1 + dice.below(two_processes ? 2 : 4);
-  const std::vector<Moment> moments{Moment::start,   Moment::any,     Moment::line,    Moment::writing,
+  const std::vector<Moment> moments{Moment::start,   Moment::any,     Moment::line,     Moment::writing,
                                     Moment::writing, Moment::renamed, Moment::last_step};
   for (std::size_t i = 0; i < stops; ++i) {
     Stop stop;
@@ -95,12 +100,18 @@ KillPlan make_kill_plan(std::uint64_t seed, std::uint64_t number) {
 
 const char* text_of(Moment moment) {
   switch (moment) {
-    case Moment::start: return "while it starts";
-    case Moment::any: return "at any time";
-    case Moment::line: return "after some steps";
-    case Moment::writing: return "while a checkpoint is written";
-    case Moment::renamed: return "after a checkpoint was written";
-    case Moment::last_step: return "after the last step";
+    case Moment::start:
+      return "while it starts";
+    case Moment::any:
+      return "at any time";
+    case Moment::line:
+      return "after some steps";
+    case Moment::writing:
+      return "while a checkpoint is written";
+    case Moment::renamed:
+      return "after a checkpoint was written";
+    case Moment::last_step:
+      return "after the last step";
   }
   return "";
 }

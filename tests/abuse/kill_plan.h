@@ -20,12 +20,12 @@ struct RunPlan {
 
 /// What a signal waits for. All but `any` and `start` are followed by a random delay of some milliseconds.
 enum class Moment {
-  start,       // while the program is being loaded and set up
-  any,         // at any time in as long as a whole run takes
-  line,        // some steps later
-  writing,     // a checkpoint is being written
-  renamed,     // a checkpoint has just got its name: older ones are being removed
-  last_step,   // the last step is done: evaluation, last checkpoint, end
+  start,      // while the program is being loaded and set up
+  any,        // at any time in as long as a whole run takes
+  line,       // some steps later
+  writing,    // a checkpoint is being written
+  renamed,    // a checkpoint has just got its name: older ones are being removed
+  last_step,  // the last step is done: evaluation, last checkpoint, end
 };
 
 /// One signal.

@@ -34,7 +34,7 @@ constexpr const char* kInt4Delayed = R"({"name": "int4-delayed", "about": "INT4 
 struct Reference {
   std::once_flag once;
   RunPlan plan;
-  std::string folder;   // of the run
+  std::string folder;  // of the run
   double seconds = 0;
   std::string failure;  // empty: it is there
 };
@@ -60,8 +60,10 @@ std::vector<std::pair<pid_t, int>> processes_with(const std::string& marker) {
 class Attempt {
  public:
   Attempt(const Settings& settings, const RunPlan& plan, const std::string& folder, const std::string& marker)
-      : plan_(plan), run_(folder + "/run"), marker_("GNMR_ABUSE_CASE=" + marker), command_(folder, words(settings, plan), {},
-                 variables(settings)) {}
+      : plan_(plan),
+        run_(folder + "/run"),
+        marker_("GNMR_ABUSE_CASE=" + marker),
+        command_(folder, words(settings, plan), {}, variables(settings)) {}
   ~Attempt() { sweep(); }
 
   static Words words(const Settings& settings, const RunPlan& plan) {
@@ -85,10 +87,14 @@ class Attempt {
     const auto has_come = [&] {
       switch (stop.moment) {
         case Moment::start:
-        case Moment::any: return true;
-        case Moment::line: return testing::lines_in(run_ + "/metrics.jsonl") >= lines + stop.count;
-        case Moment::last_step: return is_last_line_written();
-        default: break;
+        case Moment::any:
+          return true;
+        case Moment::line:
+          return testing::lines_in(run_ + "/metrics.jsonl") >= lines + stop.count;
+        case Moment::last_step:
+          return is_last_line_written();
+        default:
+          break;
       }
       const std::string name = newest_name(prefix);
       if (!name.empty() && name != last) {
@@ -101,9 +107,9 @@ class Attempt {
       if (!command_.running()) return false;
       std::this_thread::sleep_for(microseconds(150));
     }
-    const double open_ms = stop.moment == Moment::start   ? 300 * whole_share()
-                           : stop.moment == Moment::any   ? 1000 * whole_seconds
-                           : stop.moment == Moment::line  ? 10
+    const double open_ms = stop.moment == Moment::start       ? 300 * whole_share()
+                           : stop.moment == Moment::any       ? 1000 * whole_seconds
+                           : stop.moment == Moment::line      ? 10
                            : stop.moment == Moment::last_step ? 40
                                                               : 4;
     const auto moment = (stop.moment == Moment::any ? began : steady_clock::now()) +
@@ -179,7 +185,11 @@ class Attempt {
 class KillCase {
  public:
   KillCase(const Settings& settings, const Reference& reference, const std::string& folder, std::string name)
-      : settings_(settings), reference_(reference), plan_(reference.plan), folder_(folder), run_(folder + "/run"),
+      : settings_(settings),
+        reference_(reference),
+        plan_(reference.plan),
+        folder_(folder),
+        run_(folder + "/run"),
         name_(std::move(name)) {
     fs::create_directories(folder_);
   }
@@ -323,7 +333,8 @@ class KillCampaign {
 
   void count(const Stop& stop) {
     const char* const name = ::sigabbrev_np(stop.signal);
-    tally_.add({.name = "", .row = std::string("signal ") + text_of(stop.moment),
+    tally_.add({.name = "",
+                .row = std::string("signal ") + text_of(stop.moment),
                 .outcome = std::string("SIG") + (name != nullptr ? name : "?")});
   }
 

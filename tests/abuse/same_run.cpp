@@ -99,8 +99,8 @@ std::vector<std::string> trials_of(const std::string& run) {
   if (!is_there(run + "/journal.jsonl")) return lines;
   for (const io::JournalStepEntry& entry : io::read_journal(run + "/journal.jsonl").steps) {
     for (const io::JournalTrial& trial : entry.trials) {
-      std::string line = fmt::format("{} {} {} {}", entry.number, trial.rerun, trial.verdict,
-                                     trial.applied.value_or(false));
+      std::string line =
+          fmt::format("{} {} {} {}", entry.number, trial.rerun, trial.verdict, trial.applied.value_or(false));
       for (const std::string& unit : trial.units) line += " " + unit;
       for (const double error : trial.errors) line += fmt::format(" {}", error);
       lines.push_back(line);
@@ -141,9 +141,10 @@ std::string metrics_difference(const std::string& expected, const std::string& r
   const auto train_lines = [](const run::Metrics& metrics) {
     std::vector<std::string> lines;
     for (const run::TrainLine& line : metrics.train) {
-      lines.push_back(fmt::format("step {} loss {} lr {} norm {} clip {} applied {} tokens {} recovered {} high {} batch {}",
-                                  line.step, line.loss, line.lr, line.grad_norm, line.clip, line.applied, line.tokens,
-                                  line.recovered, line.high, line.batch.value_or(line.step)));
+      lines.push_back(
+          fmt::format("step {} loss {} lr {} norm {} clip {} applied {} tokens {} recovered {} high {} batch {}",
+                      line.step, line.loss, line.lr, line.grad_norm, line.clip, line.applied, line.tokens,
+                      line.recovered, line.high, line.batch.value_or(line.step)));
     }
     for (const run::EvalLine& line : metrics.evals) {
       lines.push_back(

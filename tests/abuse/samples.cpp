@@ -99,7 +99,7 @@ class SampleMaker {
     const std::string folder = made("sample-suite");
     test::write_sample_suite(folder + "/suite", {0});
     for (const std::string file : {"suite.json", "summary.json", "cells/fp8-seed0.json", "runs/gnmr-seed0/run.json",
-                                    "runs/gnmr-seed0/journal.jsonl"}) {
+                                   "runs/gnmr-seed0/journal.jsonl"}) {
       add(folder, "suite/" + file, {"report", "-q", "suite"});
     }
     make_fault_suite();
@@ -123,6 +123,9 @@ class SampleMaker {
     add(folder, "cells.jsonl", {"lab", "faults", "--from", "cells.jsonl"});
     for (const std::string file : {"suite.json", "cells/none-seed4.json", "cells/trial-seed4.json"}) {
       add(folder, "faults/overflow/" + file, {"lab", "faults", "--from", "faults"});
+    }
+    for (Sample& sample : quick) {
+      if (sample.folder == folder) sample.conflict = "were trained under different conditions";
     }
     for (const std::string file : {"suite.json", "runs/trial-seed4/run.json", "runs/trial-seed4/metrics.jsonl"}) {
       add(folder, "faults/overflow/" + file, {"report", "-q", "faults/overflow"});
@@ -197,20 +200,48 @@ void SampleMaker::make_trained() {
   std::string tokens;
   for (const char byte : content_of(source.file("text.txt"))) tokens += {byte, '\0'};
   put_file(folder + "/tokens.bin", tokens);
-  const Words plain{"--steps", std::to_string(kTrainedSteps), "--batch", "2", "--sequence", "16", "--threads", "1",
-                    "--eval-batches", "1", "--eval-every", "0"};
-  Words resume{"train", "--model", "config.json", "--data", "text.txt", "--recipe", "recipe.json", "--config",
-               "options.json", "--faults", "saturate", "--fault-from", "2", "--fault-every", "2", "--evidence",
-               "--norms", "--errors", "--harm", "--checkpoint-every", "3", "--keep-checkpoints", "0", "--out",
-               kTrainedRun, "--resume"};
+  const Words plain{"--steps",        std::to_string(kTrainedSteps),
+                    "--batch",        "2",
+                    "--sequence",     "16",
+                    "--threads",      "1",
+                    "--eval-batches", "1",
+                    "--eval-every",   "0"};
+  Words resume{"train",
+               "--model",
+               "config.json",
+               "--data",
+               "text.txt",
+               "--recipe",
+               "recipe.json",
+               "--config",
+               "options.json",
+               "--faults",
+               "saturate",
+               "--fault-from",
+               "2",
+               "--fault-every",
+               "2",
+               "--evidence",
+               "--norms",
+               "--errors",
+               "--harm",
+               "--checkpoint-every",
+               "3",
+               "--keep-checkpoints",
+               "0",
+               "--out",
+               kTrainedRun,
+               "--resume"};
   resume.insert(resume.end(), plain.begin(), plain.end());
   must_run(folder, resume);
   const std::string run = folder + "/" + kTrainedRun;
   test::remove_tree(checkpoint_folder(run, kTrainedSteps));
   put_file(run + "/control", "armed\n");
 
-  const auto add_trained = [&](const std::string& file, const Words& command, const std::string& name, Promise promise) {
-    trained.push_back({.name = name, .folder = folder, .file = file, .command = command, .trains = true, .promise = promise});
+  const auto add_trained = [&](const std::string& file, const Words& command, const std::string& name,
+                               Promise promise) {
+    trained.push_back(
+        {.name = name, .folder = folder, .file = file, .command = command, .trains = true, .promise = promise});
   };
   for (const std::string& file : files_under(run)) {
     if (file == ".lock") continue;
@@ -220,7 +251,8 @@ void SampleMaker::make_trained() {
     const std::string name = !of_checkpoint ? "resume, " + base
                              : newest       ? "resume, checkpoint " + base
                                             : "resume, earlier checkpoint";
-    const Sample sample{name, folder, std::string(kTrainedRun) + "/" + file, resume, true, Promise::noticed_or_harmless};
+    const Sample sample{name,   folder, std::string(kTrainedRun) + "/" + file,
+                        resume, true,   Promise::noticed_or_harmless};
     // What a run goes on from matters most.
     for (int times = 0; times < (newest ? 3 : 1); ++times) trained.push_back(sample);
   }

@@ -26,8 +26,9 @@ std::string shown(std::string text) {
 }
 
 std::string repeating_command(const Settings& settings, const std::string& name) {
-  Words words{"build/bin/gnmr_abuse", "--seed", std::to_string(settings.seed), "--only", name, "--keep", "kept",
-              "--program", settings.program};
+  Words words{
+      "build/bin/gnmr_abuse", "--seed", std::to_string(settings.seed), "--only", name, "--keep", "kept", "--program",
+      settings.program};
   if (!settings.python.empty()) words.insert(words.end(), {"--python", settings.python, "--package", settings.package});
   return shell_line(words);
 }

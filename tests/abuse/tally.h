@@ -16,27 +16,27 @@ namespace gnmr::abuse {
 
 /// What is asked for.
 struct Settings {
-  std::string program;        // gnmr
-  std::string python;         // with torch; empty: no runs of two processes
-  std::string package;        // the folder that has the Python package
-  std::string keep;           // where folders of failed cases are kept; empty: nowhere
-  std::string only;           // one case, such as kill:3
+  std::string program;  // gnmr
+  std::string python;   // with torch; empty: no runs of two processes
+  std::string package;  // the folder that has the Python package
+  std::string keep;     // where folders of failed cases are kept; empty: nowhere
+  std::string only;     // one case, such as kill:3
   std::uint64_t seed = 1;
   std::size_t kills = 0;
   std::size_t corruptions = 0;
   std::size_t jobs = 1;
-  bool with_engine = false;   // whether the program can train
+  bool with_engine = false;  // whether the program can train
 };
 
 /// How a case ended.
 struct CaseResult {
-  std::string name;           // kill:3, corruption:42
-  std::string row;            // of the table
-  std::string outcome = {};   // a column of the table
+  std::string name;          // kill:3, corruption:42
+  std::string row;           // of the table
+  std::string outcome = {};  // a column of the table
   double seconds = 0;
-  std::string failure = {};   // empty: as promised
-  std::string command = {};   // what was run
-  std::string output = {};    // what the program printed on standard error
+  std::string failure = {};  // empty: as promised
+  std::string command = {};  // what was run
+  std::string output = {};   // what the program printed on standard error
 };
 
 /// Collects results of all threads.
