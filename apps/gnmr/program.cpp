@@ -16,8 +16,19 @@
 namespace gnmr::app {
 namespace {
 
+/// An error as a terminal can show it: what it quotes from a file may be long and hold any bytes.
+std::string shown(std::string what) {
+  constexpr std::size_t kLongest = 2000;
+  constexpr std::size_t kEnd = 400;  // what was expected stands there
+  if (what.size() > kLongest) what.replace(kLongest - kEnd, what.size() - kLongest, " ... ");
+  for (char& character : what) {
+    if (character != '\n') character = printable({&character, 1}).front();
+  }
+  return what;
+}
+
 int report(int code, const std::string& what) {
-  say(what);
+  say(shown(what));
   return code;
 }
 
