@@ -67,6 +67,7 @@ RunPlan make_run_plan(std::uint64_t seed, std::uint64_t number, const std::strin
                 "--eval-batches", "1",
                 "--warmup",       "4",
                 "--seed",         std::to_string(number)};
+  if (dice.once_in(4)) add(plan.flags, {"--init", folder + "/weights"});
   add_low_precision(plan.flags, folder, dice);
   add_control(plan.flags, lag, dice);
   add_faults(plan.flags, dice);

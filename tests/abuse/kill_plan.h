@@ -43,7 +43,7 @@ struct KillPlan {
   std::vector<Stop> stops;
 };
 
-/// The folder has config.json, text.txt and int4-delayed.json.
+/// The folder has config.json, text.txt, int4-delayed.json and weights/.
 RunPlan make_run_plan(std::uint64_t seed, std::uint64_t number, const std::string& folder, bool two_processes);
 
 /// How many different runs there are.

@@ -14,6 +14,7 @@
 #include "abuse/kill_plan.h"
 #include "abuse/same_run.h"
 #include "apps/train/train_program.h"
+#include "gnmr/core/error.h"
 
 namespace gnmr::abuse {
 namespace {
@@ -292,6 +293,14 @@ class KillCampaign {
  public:
   KillCampaign(const Settings& settings, Tally& tally) : settings_(settings), tally_(tally), references_(kRunPlans) {
     test::put_file(sample_.file("int4-delayed.json"), kInt4Delayed);
+    // Weights for runs that start from those of another run.
+    const Words words{settings_.program, "train", "--model",    "config.json", "--data",         "text.txt",
+                      "--steps",         "1",     "--sequence", "16",          "--batch",        "2",
+                      "--threads",       "1",     "--out",      "first",       "--eval-batches", "1"};
+    RunningCommand command(sample_.file("."), words, {});
+    const lab::ChildEnd end = command.wait();
+    if (!end.good()) throw Error(shell_line(words) + ": " + end.text() + ": " + command.err());
+    copy_tree(checkpoint_folder(sample_.file("first"), 1), sample_.file("weights"));
   }
 
   /// One case; the number of signals that were delivered.
@@ -304,6 +313,7 @@ class KillCampaign {
     CaseResult result{.name = fmt::format("kill:{}", number), .row = "kill, " + reference.plan.name};
     result.command = shell_line(Attempt::words(settings_, reference.plan));
     std::vector<Stop> delivered;
+    const auto began = steady_clock::now();
     if (!reference.failure.empty()) {
       result.failure = "the run that is left alone: " + reference.failure;
     } else {
@@ -312,6 +322,7 @@ class KillCampaign {
       if (!result.failure.empty()) result.output = one.err();
     }
     result.outcome = result.failure.empty() ? "same" : "not same";
+    result.seconds = std::chrono::duration<double>(steady_clock::now() - began).count();
     tally_.add(result);
     for (const Stop& stop : delivered) count(stop);
     if (!result.failure.empty() && !settings_.keep.empty()) copy_tree(folder, settings_.keep + "/" + result.name);
