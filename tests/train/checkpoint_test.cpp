@@ -151,7 +151,7 @@ TEST_F(Checkpoints, AWriterThatFailsIsTriedAgain) {
   const auto write_model = parts.write_model;
   parts.write_model = [&](const std::string& folder) {
     if (left-- > 0) throw OutputError("the disk is full");
-    write_model(folder);
+    return write_model(folder);
   };
   std::vector<std::string> warnings;
   const auto warn = [&](const std::string& text) { warnings.push_back(text); };
