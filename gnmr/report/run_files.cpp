@@ -95,6 +95,13 @@ bool is_run_directory(const std::string& directory) {
   return !path_if_there(directory, "run.json").empty() || !path_if_there(directory, "journal.jsonl").empty();
 }
 
+std::string folder_name(const std::string& directory) {
+  // A path that the system does not take, as a damaged file may name one, is not resolved.
+  std::error_code failed;
+  const fs::path resolved = fs::weakly_canonical(fs::path(directory), failed);
+  return (failed ? fs::path(directory) : resolved).filename().string();
+}
+
 RunFiles read_journal_alone(const std::string& path) {
   RunFiles run;
   take_journal(path, run);
@@ -103,7 +110,7 @@ RunFiles read_journal_alone(const std::string& path) {
 
 RunFiles read_run_records(const std::string& directory) {
   RunFiles run;
-  run.name = fs::weakly_canonical(fs::path(directory)).filename().string();
+  run.name = folder_name(directory);
   if (const std::string path = path_if_there(directory, "run.json"); !path.empty()) {
     run.info = read_run_info(path);
   } else {

@@ -40,6 +40,9 @@ struct RunFiles {
 /// Whether the directory holds a run.
 bool is_run_directory(const std::string& directory);
 
+/// The directory's own name, links and dots resolved where that can be done.
+std::string folder_name(const std::string& directory);
+
 /// Reads run.json, metrics.jsonl and journal.jsonl: what can be told without pictures.
 RunFiles read_run_records(const std::string& directory);
 

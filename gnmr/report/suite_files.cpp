@@ -151,7 +151,7 @@ bool is_suite_directory(const std::string& directory) {
 SuiteFiles read_suite_files(const std::string& directory) {
   SuiteFiles suite;
   const std::vector<std::int64_t> seeds = read_suite((fs::path(directory) / "suite.json").string(), suite);
-  if (suite.title.empty()) suite.title = fs::weakly_canonical(fs::path(directory)).filename().string();
+  if (suite.title.empty()) suite.title = folder_name(directory);
   const fs::path summary = fs::path(directory) / "summary.json";
   std::error_code ignored;
   if (fs::exists(summary, ignored)) {

@@ -180,7 +180,7 @@ void Trainer::open_folder() {
     changed += (changed.empty() ? "" : ", ") + name;
   }
   if (!changed.empty()) {
-    throw Error(folder_.path() + ": the run was begun with other settings (" + changed +
+    throw Error(folder_.run_json() + ": the run was begun with other settings (" + changed +
                 "); go on with the same ones, or begin another run with another --out");
   }
 }

@@ -41,8 +41,10 @@ def add_commands(commands: Any) -> None:
     story.add_argument("run", metavar="RUN|FILE", help="the folder of a run, or a journal (- is standard input)")
     story.add_argument("--limit", type=int, default=40, metavar="N", help="episodes to list at most [40]; 0: all")
     story.add_argument("--unit", default="", metavar="GLOB", help="only episodes with a unit whose name fits")
-    story.add_argument("--from", dest="from_step", type=int, metavar="STEP", help="only episodes that end here or later")
-    story.add_argument("--to", dest="to_step", type=int, metavar="STEP", help="only episodes that begin here or earlier")
+    story.add_argument("--from", dest="from_step", type=int, metavar="STEP",
+                       help="only episodes that end here or later")
+    story.add_argument("--to", dest="to_step", type=int, metavar="STEP",
+                       help="only episodes that begin here or earlier")
     story.add_argument("--json", action="store_true", help="print one JSON object for programs")
     page = commands.add_parser("report", help="a run or a suite of runs as one HTML file")
     page.add_argument("run", metavar="DIRECTORY", help="the folder of a run or of a suite")

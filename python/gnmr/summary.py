@@ -143,7 +143,8 @@ class Summary:
             f"gnmr: {self.mode}, {self.steps} steps, {self.alarms} with an alarm, {self.reruns} run again "
             f"(trials: {verdicts})",
             f"budget {self.budget} of {len(self.units)} units; {self.recovery_share:.2%} of unit-steps in recovery; "
-            f"units denied in {self.denied_steps} steps" + ("" if self.mode == "armed" else "; nothing is switched now"),
+            f"units denied in {self.denied_steps} steps"
+            + ("" if self.mode == "armed" else "; nothing is switched now"),
         ]
 
     def _table(self) -> list[str]:

@@ -275,7 +275,8 @@ def _other_weights(modules: Sequence[tuple[str, nn.Module]], known: set[int]) ->
     for name, module in modules:
         count = 0
         for parameter in module.parameters(recurse=False):
-            if id(parameter) not in counted and parameter.requires_grad and sum(size > 1 for size in parameter.shape) > 1:
+            is_matrix = sum(size > 1 for size in parameter.shape) > 1
+            if id(parameter) not in counted and parameter.requires_grad and is_matrix:
                 counted.add(id(parameter))
                 count += parameter.numel()
         if count and id(module) not in known:

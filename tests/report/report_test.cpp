@@ -7,6 +7,7 @@
 
 #include "gnmr/core/error.h"
 #include "gnmr/report/audit.h"
+#include "gnmr/report/run_files.h"
 #include "io/temporary_folder.h"
 #include "report/sample_run.h"
 
@@ -246,6 +247,13 @@ TEST_F(ReportOf, DamageOfASuiteNamesItsPlace) {
   put_file(at("suite/suite.json"), "{\"version\":1,\"arms\":7}");
   message = error_of<Error>([&] { make_report(at("suite")); });
   EXPECT_TRUE(has(message, "suite.json: \"arms\" must be an array")) << message;
+}
+
+TEST_F(ReportOf, ARunWithANameThatNoSystemTakesIsNoCrash) {
+  const std::string longest(5000, 'x');
+  EXPECT_EQ(folder_name(at(longest)), longest);
+  EXPECT_EQ(folder_name(at("here/../there")), "there");
+  EXPECT_EQ(read_run_records(at(longest)).name, longest);
 }
 
 TEST_F(ReportOf, LargeRunsStaySmall) {
