@@ -76,6 +76,11 @@ run::TrainSettings settings_in(const Suite& suite, const PlannedCell& planned) {
 void add_cells(const std::string& folder, std::vector<FaultCell>& cells) {
   const Suite suite = Suite::load(folder);
   if (suite.fault().empty()) throw io::error_at(folder, "it holds a suite, but none of `gnmr lab faults`");
+  try {
+    fault_subject(suite.fault());
+  } catch (const Error& error) {
+    throw io::error_at((fs::path(folder) / kSuiteFileName).string(), error.what());
+  }
   for (const PlannedCell& planned : suite.cells()) {
     std::optional<CellResult> result = suite.finished(planned);
     if (!result) continue;

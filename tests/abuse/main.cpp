@@ -38,7 +38,7 @@ int main(int argument_count, char** arguments) {
   app.add_option("--package", settings.package, "The folder that has the Python package")->capture_default_str();
   app.add_option("--keep", settings.keep, "Keep the folders of failed cases here")->type_name("DIR");
   CLI11_PARSE(app, argument_count, arguments);
-  for (std::string* const path : {&settings.program, &settings.package, &settings.keep}) {
+  for (std::string* const path : {&settings.program, &settings.python, &settings.package, &settings.keep}) {
     if (!path->empty()) *path = std::filesystem::absolute(*path).string();
   }
   settings.with_engine = has_engine(settings.program);

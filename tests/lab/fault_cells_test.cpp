@@ -124,6 +124,14 @@ TEST(FaultCells, AFolderGivesWhatIsFinishedWithItsSettings) {
   std::filesystem::remove_all(suite.run_folder(planned));
   EXPECT_EQ(cell_lines(cells_in_folder(folder.file("faults"))), cell_lines(cells));
   EXPECT_NE(test::error_of<Error>([&] { cells_in_folder(folder.file("nothing")); }).find("nothing"), std::string::npos);
+  // A fault that nobody knows is damage of that file.
+  const std::string file = folder.file("faults/overflow/suite.json");
+  std::string text = test::content_of(file);
+  for (std::size_t at = 0; (at = text.find("\"overflow\"", at)) != std::string::npos;)
+    text.replace(at, 10, "\"overflnw\"");
+  test::put_file(file, text);
+  const std::string damaged = test::error_of<Error>([&] { cells_in_folder(folder.file("faults")); });
+  EXPECT_TRUE(damaged.starts_with(file + ": no fault is named \"overflnw\"")) << damaged;
 }
 
 }  // namespace
