@@ -154,8 +154,10 @@ std::optional<FolderSums> load_checksums(const std::string& folder) {
   try {
     return parse_checksums(text);
   } catch (const Error& error) {
-    throw error_at(path, std::string(error.what()) +
-                             "; the files beside it cannot be verified. To load them unverified, remove it");
+    throw error_at(path,
+                   std::string(error.what()) +
+                       "; the files beside it cannot be verified. To load them unverified, remove it and, beside a "
+                       "trainer.json, the line `checksums` in that");
   }
 }
 

@@ -40,6 +40,7 @@ struct ChartColumn {
 ChartColumn chart_column(std::string_view column) {
   const std::size_t run_end = column.rfind(kRunEnd);
   if (run_end == std::string_view::npos) return {kNoRun, column};
+  if (run_end == 0) return {kNoRun, column.substr(kRunEnd.size())};
   return {column.substr(0, run_end), column.substr(run_end + kRunEnd.size())};
 }
 

@@ -127,7 +127,12 @@ EventFolders find_event_folders(const std::string& path, const FolderSearch& sea
 
 std::vector<std::string> tensorboard_runs(const std::string& path) {
   if (!event_files(path).empty()) return {};
-  return find_event_folders(path).runs;
+  EventFolders found = find_event_folders(path);
+  // Some of the runs would be taken for all of them.
+  if (found.gave_up && !found.runs.empty()) {
+    throw Error(path + ": too large to be searched for runs; name one with --run: " + listed(found));
+  }
+  return std::move(found.runs);
 }
 
 std::unique_ptr<TraceReader> read_tensorboard_directory(const std::string& path, const TraceOptions& options) {
@@ -145,7 +150,7 @@ std::unique_ptr<TraceReader> read_tensorboard_directory(const std::string& path,
     throw Error(path + ": no run " + in_quotes(options.run) + "; there are: " + listed(found) +
                 did_you_mean(options.run, found.runs));
   }
-  if (found.runs.size() > 1) {
+  if (found.runs.size() > 1 || found.gave_up) {
     throw Error(path + ": has event files of " + counted(found.runs.size(), "run") +
                 ", name one with --run: " + listed(found));
   }

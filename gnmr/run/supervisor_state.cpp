@@ -185,7 +185,11 @@ RestoreReport Supervisor::restore(const std::string& state_bytes) {
   std::deque<std::pair<std::int64_t, bool>> audited;
   if (const auto text = find(kAuditSection)) audited = audited_steps(*text);
   const auto gated = find(kGatedSection);
-  if (gated) restore_gated(*gated);
+  if (gated) {
+    restore_gated(*gated);
+  } else {
+    steps_.restore({}, has_gate());  // plans of before the restore are none of this state
+  }
   const RestoreReport report = judge_.restore(loaded.state);
   decision_checksum_ = 0;
   audited_ = std::move(audited);

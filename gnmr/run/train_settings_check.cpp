@@ -155,7 +155,8 @@ void check_faults_and_output(const TrainSettings& settings) {
   check_whole("eval_batches", settings.eval_batches, 1, kMostTokens);
   check_whole("checkpoint_every", settings.checkpoint_every, 0, kMostSteps);
   check_whole("keep_checkpoints", settings.keep_checkpoints, 0, kMostSteps);
-  check_whole("resume_step", settings.resume_step, 0, settings.resume ? kMostSteps : 0);
+  check_whole("resume_step", settings.resume_step, 0, kMostSteps);
+  if (settings.resume_step > 0 && !settings.resume) throw Error("--resume-step needs --resume");
   check_whole("signals_every", settings.signals_every, 0, kMostSteps);
 }
 

@@ -43,7 +43,9 @@ class TemporaryFolder {
  public:
   explicit TemporaryFolder(std::string path) : path_(std::move(path)) {
     if (!remove_folder(path_)) io::throw_output_errno(path_, "cannot remove what an earlier run has left");
-    fs::create_directories(path_);
+    // The run's own folder is not made here: where it is gone, it is somebody else's to say what to do.
+    fs::create_directory(fs::path(path_).parent_path());
+    fs::create_directory(path_);
   }
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
@@ -154,7 +156,7 @@ std::string described(const CheckpointStore& store, const CheckpointStore::Intac
 
 }  // namespace
 
-CheckpointStore::CheckpointStore(std::string folder, std::int64_t keep, std::string run)
+CheckpointStore::CheckpointStore(std::string folder, std::int64_t keep, std::optional<std::string> run)
     : folder_(std::move(folder)), keep_(keep), run_(std::move(run)) {
   if (keep_ < 0) throw Error("[checkpoints] expected to keep 0 (all) or more, got " + std::to_string(keep_));
 }
@@ -188,7 +190,8 @@ std::vector<std::int64_t> CheckpointStore::steps() const {
 
 std::int64_t CheckpointStore::find_latest() const {
   const std::vector<std::int64_t> all = steps();
-  return all.empty() ? 0 : all.back();
+  const auto latest = std::find_if(all.rbegin(), all.rend(), [this](auto step) { return owner(step) != Owner::other; });
+  return latest == all.rend() ? 0 : *latest;
 }
 
 void CheckpointStore::write(const CheckpointParts& parts, const std::string& folder) const {
@@ -219,7 +222,7 @@ std::string CheckpointStore::save(const CheckpointParts& parts) const {
     const TemporaryFolder temporary(folder_ + "/" + std::string(kTemporaryPrefix) + std::to_string(::getpid()) + "-" +
                                     std::to_string(step));
     write(parts, temporary.path());
-    if (fs::exists(target) && !owns(step)) keep_foreign(step);
+    if (fs::exists(target) && owner(step) != Owner::run) set_aside(step);
     exchange_folders(temporary.path(), target);
     force_entries_to_disk(folder_);
   } catch (const std::exception& error) {
@@ -231,20 +234,25 @@ std::string CheckpointStore::save(const CheckpointParts& parts) const {
 
 std::string CheckpointStore::newest_text() const {
   const std::vector<std::int64_t> all = steps();
-  const auto newest = std::find_if(all.rbegin(), all.rend(), [this](std::int64_t step) { return owns(step); });
+  const auto newest = std::find_if(all.rbegin(), all.rend(), [this](auto step) { return owner(step) == Owner::run; });
   return newest == all.rend() ? "" : "step " + std::to_string(*newest) + " (" + folder_of(*newest) + ")";
 }
 
-// One that cannot be read is nobody's.
-bool CheckpointStore::owns(std::int64_t step) const {
+CheckpointStore::Owner CheckpointStore::owner(std::int64_t step) const {
   try {
-    return CheckpointReader(folder_of(step)).trainer().info.run == run_;
+    return CheckpointReader(folder_of(step)).trainer().info.run == run_.value_or("") ? Owner::run : Owner::other;
   } catch (const std::exception&) {
-    return false;
+    return Owner::unknown;
   }
 }
 
-void CheckpointStore::keep_foreign(std::int64_t step) const {
+void CheckpointStore::set_damaged_aside(std::int64_t after) const {
+  for (const std::int64_t step : steps()) {
+    if (step > after && owner(step) == Owner::unknown) set_aside(step);
+  }
+}
+
+void CheckpointStore::set_aside(std::int64_t step) const {
   std::string kept;
   for (int number = 1; kept.empty() || fs::exists(kept); ++number) {
     kept = folder_of(step) + ".kept-" + std::to_string(number);
@@ -264,7 +272,7 @@ void CheckpointStore::remove(std::int64_t step) const {
 void CheckpointStore::prune(std::int64_t newest) const {
   std::vector<std::int64_t> older;
   for (const std::int64_t step : steps()) {
-    if (step == newest || !owns(step)) continue;
+    if (step == newest || (keep_ == 0 && step < newest) || owner(step) != Owner::run) continue;
     if (step > newest) remove(step);
     if (step < newest) older.push_back(step);
   }
@@ -274,12 +282,14 @@ void CheckpointStore::prune(std::int64_t newest) const {
 }
 
 std::string save_patiently(const CheckpointStore& store, const CheckpointParts& parts, std::chrono::seconds longest,
-                           const std::function<void(const std::string&)>& warn) {
+                           const std::function<void(const std::string&)>& warn,
+                           const std::function<std::string()>& obstacle) {
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::seconds kLongestPause{8};
   const Clock::time_point end = Clock::now() + longest;
   for (std::chrono::seconds pause{1};; pause = std::min(2 * pause, kLongestPause)) {
-    std::string failure = store.save(parts);
+    std::string failure = obstacle ? obstacle() : "";
+    if (failure.empty()) failure = store.save(parts);
     if (failure.empty() || Clock::now() >= end) return failure;
     warn(failure + "; next try in " + std::to_string(pause.count()) + " s");
     std::this_thread::sleep_until(std::min(Clock::now() + pause, end));
@@ -289,7 +299,9 @@ std::string save_patiently(const CheckpointStore& store, const CheckpointParts& 
 LoadedCheckpoint CheckpointStore::load(std::int64_t step) const {
   std::string problem;
   try {
-    return load_folder(folder_of(step), step);
+    LoadedCheckpoint loaded = load_folder(folder_of(step), step);
+    if (!run_ || loaded.info.run == *run_) return loaded;
+    problem = std::string(kTrainerFile) + " is of another run";
   } catch (const std::exception& error) {
     problem = error.what();
   }
@@ -321,7 +333,8 @@ std::optional<CheckpointStore::Intact> CheckpointStore::newest_intact(std::int64
   for (auto step = all.rbegin(); step != all.rend(); ++step) {
     if (*step == except) continue;
     try {
-      return Intact{.step = *step, .verified = load_folder(folder_of(*step), *step).verified};
+      const LoadedCheckpoint loaded = load_folder(folder_of(*step), *step);
+      if (!run_ || loaded.info.run == *run_) return Intact{.step = *step, .verified = loaded.verified};
     } catch (const std::exception&) {
       // An older one may be intact.
     }

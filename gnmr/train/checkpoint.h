@@ -78,8 +78,8 @@ models::TensorFile read_initial_model(const std::string& path);
 class CheckpointStore {
  public:
   /// `folder` need not exist; `keep` is how many stay, 0: all. `run` is the id of the run: only its own checkpoints are
-  /// ever removed.
-  CheckpointStore(std::string folder, std::int64_t keep, std::string run = {});
+  /// loaded, and only they are ever removed. None: those of any run can be loaded.
+  CheckpointStore(std::string folder, std::int64_t keep, std::optional<std::string> run = {});
 
   /// Removes what killed runs have left unfinished; to be called when a run starts, under its lock. What cannot be
   /// removed stays.
@@ -90,13 +90,16 @@ class CheckpointStore {
   /// Empty, or what went wrong, in words: the checkpoints that were there are there still.
   std::string save(const CheckpointParts& parts) const;
 
+  /// Renames those of later steps that cannot be read, so that the run does not find them again.
+  void set_damaged_aside(std::int64_t after) const;
+
   /// The newest checkpoint of this run, as `step 50 (FOLDER/step-00000050)`; empty: there is none.
   std::string newest_text() const;
 
   /// The steps of all complete checkpoints, ascending.
   std::vector<std::int64_t> steps() const;
 
-  /// The step of the newest one; 0 where there is none.
+  /// The step of the newest one that is not another run's; 0 where there is none.
   std::int64_t find_latest() const;
 
   /// Loads one and verifies every byte of it; an `Error` is `unusable`.
@@ -122,19 +125,23 @@ class CheckpointStore {
 
  private:
   void write(const CheckpointParts& parts, const std::string& folder) const;
-  bool owns(std::int64_t step) const;
-  void keep_foreign(std::int64_t step) const;
+  enum class Owner : std::uint8_t { run, other, unknown };  // unknown: it cannot be read
+
+  Owner owner(std::int64_t step) const;
+  void set_aside(std::int64_t step) const;
   void prune(std::int64_t newest) const;
   void remove(std::int64_t step) const;
 
   std::string folder_;
   std::int64_t keep_;
-  std::string run_;
+  std::optional<std::string> run_;
 };
 
 /// `save`, again and again with growing pauses until it works or `longest` has passed; `warn` gets what goes wrong on
-/// the way. Empty, or what went wrong at last.
+/// the way. `obstacle` is asked before each try: what forbids it, in words, or empty. Empty, or what went wrong at
+/// last.
 std::string save_patiently(const CheckpointStore& store, const CheckpointParts& parts, std::chrono::seconds longest,
-                           const std::function<void(const std::string&)>& warn);
+                           const std::function<void(const std::string&)>& warn,
+                           const std::function<std::string()>& obstacle = {});
 
 }  // namespace gnmr::train

@@ -46,6 +46,18 @@ std::int64_t number_in(const std::string& path) {
   return file >> number ? number : kUnlimited;
 }
 
+/// What a control group would give back if asked: pages of files, and the kernel's own caches.
+std::int64_t reclaimable_memory(const std::string& folder) {
+  std::ifstream file(folder + "/memory.stat");
+  std::string key;
+  std::int64_t sum = 0;
+  std::int64_t bytes = 0;
+  while (file >> key >> bytes) {
+    if (key == "active_file" || key == "inactive_file" || key == "slab_reclaimable") sum += bytes;
+  }
+  return sum;
+}
+
 /// What the process's control group (version 2) and those above it leave.
 std::int64_t group_memory() {
   std::ifstream file("/proc/self/cgroup");
@@ -58,8 +70,10 @@ std::int64_t group_memory() {
     if (group == "/") group.clear();
     const std::string folder = "/sys/fs/cgroup" + group;
     const std::int64_t limit = number_in(folder + "/memory.max");
-    if (limit != kUnlimited)
-      least = std::min(least, std::max<std::int64_t>(limit - number_in(folder + "/memory.current"), 0));
+    if (limit != kUnlimited) {
+      const std::int64_t used = number_in(folder + "/memory.current") - reclaimable_memory(folder);
+      least = std::min(least, std::max<std::int64_t>(limit - used, 1));
+    }
     if (group.empty()) return least;
   }
 }

@@ -156,7 +156,11 @@ run::TrainOutcome Trainer::run() {
     }
   }
   outcome_.finished = outcome_.last_step >= settings_.steps || next_step_ > settings_.steps;
-  if (!lost_folder_.empty()) outcome_.unsaved += (outcome_.unsaved.empty() ? "" : "; ") + lost_folder_;
+  if (!lost_folder_.empty()) {
+    const std::string newest = CheckpointStore(folder_.checkpoints(), 0, info_.id).newest_text();
+    outcome_.unsaved += (outcome_.unsaved.empty() ? "" : "; ") + lost_folder_;
+    if (!newest.empty()) outcome_.unsaved += "; --resume continues from " + newest;
+  }
   supervisor_->close();
   outcome_.dropped_lines = supervisor_->dropped();
   if (evidence_) {

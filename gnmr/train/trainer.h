@@ -180,6 +180,7 @@ class Trainer {
   Schedule schedule_;
   run::RunInfo info_;
   std::string lost_folder_;  // what became of the folder in mid-run, in words; empty: it is there
+  std::string lost_why_;     // why it could not be made again
   std::int64_t next_step_ = 1;
   std::string told_graph_failure_;
   bool has_device_gate_ = false;    // then the numbers of a pass are read from the device when it is settled

@@ -89,6 +89,7 @@ std::map<std::string, std::string> Trainer::arithmetic() const {
 void Trainer::resume() {
   const CheckpointStore store(folder_.checkpoints(), settings_.keep_checkpoints, info_.id);
   if (writes_files()) store.remove_leftovers();
+  if (writes_files() && settings_.resume_step > 0) store.set_damaged_aside(settings_.resume_step);
   const std::int64_t step = settings_.resume_step > 0 ? settings_.resume_step : store.find_latest();
   if (step == 0) {
     observer_.noted("there is no checkpoint yet: the run begins again");
@@ -136,17 +137,18 @@ void Trainer::restore_extra(const std::map<std::string, std::string>& extra) {
 /// open stay what they were: their lines go with the old folder.
 void Trainer::notice_lost_folder() {
   if (!writes_files() || !locks_.back().is_gone()) return;
-  const bool is_news = lost_folder_.empty();
-  lost_folder_ = folder_.path() + " was removed, renamed or replaced during the run (noticed at step " +
-                 std::to_string(outcome_.last_step) +
-                 "): journal, metrics and older checkpoints are not there any more; checkpoints from then on are";
+  if (lost_folder_.empty()) {
+    lost_folder_ = folder_.path() + " was removed, renamed or replaced during the run (noticed at step " +
+                   std::to_string(outcome_.last_step) +
+                   "): journal, metrics and older checkpoints are not there any more";
+    observer_.noted("WARNING: " + lost_folder_);
+  }
   try {
     locks_.emplace_back(folder_, false);
     run::save_run_info(folder_, info_);
   } catch (const Error& error) {
-    lost_folder_ += " not written either: " + std::string(error.what());
+    lost_why_ = error.what();
   }
-  if (is_news) observer_.noted("WARNING: " + lost_folder_);
 }
 
 /// To the journal and to whoever watches.
@@ -187,16 +189,19 @@ void Trainer::save_checkpoint(std::int64_t step, bool is_last) {
   const CheckpointStore store(folder_.checkpoints(), settings_.keep_checkpoints, info_.id);
   const std::chrono::seconds longest{is_last ? settings_.checkpoint_retry
                                              : std::min<std::int64_t>(settings_.checkpoint_retry, 1)};
-  const std::string failure =
-      locks_.back().is_gone()
-          ? folder_.path() + ": this checkpoint is not written, because the folder is no longer this run's"
-          : save_patiently(store, parts, longest, [this](const std::string& text) { warn(text); });
+  const auto obstacle = [this]() -> std::string {
+    notice_lost_folder();
+    return locks_.back().is_gone() ? folder_.path() + " is no longer this run's: " + lost_why_ : "";
+  };
+  const std::string failure = save_patiently(
+      store, parts, longest, [this](const std::string& text) { warn(text); }, obstacle);
   outcome_.unsaved.clear();
   if (failure.empty()) return;
-  const std::string newest = store.newest_text();
+  const std::string newest = locks_.back().is_gone() ? "" : store.newest_text();
   const std::string stake =
       newest.empty() ? "no step of this run is saved" : "the newest good checkpoint is that of " + newest;
-  outcome_.unsaved = failure + "; " + stake + "; make room, then continue with --resume";
+  outcome_.unsaved = failure + "; " + stake;
+  if (!newest.empty()) outcome_.unsaved += "; make room, then continue with --resume";
   if (is_last) return;
   warn(failure + "; training continues, but " + stake + ": what came after it is lost if the run ends before the " +
        "next checkpoint is written");

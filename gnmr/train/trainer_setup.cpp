@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "gnmr/core/error.h"
+#include "gnmr/core/message_text.h"
 #include "gnmr/io/whole_file.h"
 #include "gnmr/models/model_files.h"
 #include "gnmr/train/memory_need.h"
@@ -169,6 +170,10 @@ void Trainer::open_folder() {
   info_.id = run::new_run_id();
   if (!settings_.resume) return;
   settings_.resume = any_rank(writes_files() && locks_.back().found_run());
+  if (!settings_.resume && settings_.resume_step > 0) {
+    throw Error(folder_.path() + ": there is no run to resume, and so no step " +
+                std::to_string(settings_.resume_step) + "; look at --out");
+  }
   if (!settings_.resume) {
     observer_.noted(folder_.path() + ": there is no run to resume; it starts with step 1");
     return;
@@ -235,9 +240,8 @@ void Trainer::open_files() {
   first_mode_ = supervisor_->mode();
   if (!controller_state_.empty()) {
     RestoreReport report;
-    CheckpointStore(folder_.checkpoints(), settings_.keep_checkpoints).restoring(next_step_ - 1, kControllerFile, [&] {
-      report = supervisor_->restore(controller_state_);
-    });
+    CheckpointStore(folder_.checkpoints(), settings_.keep_checkpoints, info_.id)
+        .restoring(next_step_ - 1, kControllerFile, [&] { report = supervisor_->restore(controller_state_); });
     for (const std::string& unit : report.released_units)
       observer_.noted(unit + ": its recovery no longer fits and ends");
   }
@@ -292,7 +296,7 @@ void Trainer::announce() {
                      .coverage = units_->coverage().text(),
                      .control = control_text(),
                      .engine = std::string("torch ") + TORCH_VERSION + ", " + settings_.device + ", " +
-                               std::to_string(at::get_num_threads()) + " threads",
+                               counted(static_cast<std::uint64_t>(at::get_num_threads()), "thread"),
                      .first_step = next_step_,
                      .injected_faults = laboratory_ != nullptr ? laboratory_->fault_count() : 0});
 }

@@ -8,7 +8,7 @@ Non-goals: doing it.
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from gnmr.summary import Advice, Summary
+from gnmr.summary import DETACHED, Advice, Summary
 
 _MOST_OF_A_RUN = 0.5  # of the steps in recovery: the low path of the unit does not serve it
 _OFTEN_DENIED = 0.1  # of the alarmed steps
@@ -18,9 +18,9 @@ _RELAPSES = 3  # admissions of one unit
 
 
 def _disarmed(summary: Summary) -> str:
-    if not summary.fault or "detached" in summary.fault:
+    if not summary.fault or summary.fault == DETACHED:
         return ""
-    return f"gnmr is disarmed and does nothing ({summary.fault}); attach again once the cause is gone"
+    return f"gnmr is disarmed and does nothing ({summary.fault}): detach, then attach again once that is mended"
 
 
 def _no_low_path(summary: Summary) -> str:
@@ -30,7 +30,7 @@ def _no_low_path(summary: Summary) -> str:
 
 
 def _watching(summary: Summary) -> str:
-    admitted = [unit.name for unit in summary.units if unit.admissions]
+    admitted = [unit.name for unit in summary.units if unit.would_be]
     if not (summary.switchable and summary.mode == "watch" and admitted):
         return ""
     return f"{_listed(admitted)} would have been recovered, but nothing is switched in watch mode: ctl.arm()"
@@ -86,9 +86,10 @@ def _common(summary: Summary) -> str:
     return _mostly(summary, "common", "high precision showed the same: look at the data and the learning rate")
 
 
-def _gone(summary: Summary) -> str:
-    return _mostly(summary, "gone", "the alarm did not come again in the rerun: is the closure the same step "
-                                    "(data, random numbers)? Else a race, or hardware")
+def _unlocated(summary: Summary) -> str:
+    return _mostly(summary, "unlocated", "high precision did not show the alarm, and no unit was above its limit: "
+                                         "errors of several units together, or a fault that does not repeat; is the "
+                                         "closure the same step (data, random numbers)?")
 
 
 def _mostly(summary: Summary, verdict: str, text: str) -> str:
@@ -111,7 +112,7 @@ def _calm(summary: Summary) -> str:
 RULES: dict[str, Callable[[Summary], str]] = {
     "disarmed": _disarmed, "no low path": _no_low_path, "watching": _watching, "unsampled": _unsampled,
     "budget": _budget, "mostly high": _mostly_high, "relapses": _relapses, "futile": _futile, "common": _common,
-    "gone": _gone, "untried": _untried, "warming up": _warming_up, "calm": _calm,
+    "unlocated": _unlocated, "untried": _untried, "warming up": _warming_up, "calm": _calm,
 }
 
 

@@ -126,7 +126,8 @@ def attach(
             model, joined, make_supervisor(chosen.lag, resume_step),
             gradients_of(model, joined.found.units, gradients, copies), kill_switch, clock,
             Exchange(ranks) if ranks is not None else None, gradients, replicas or {}, words, make_supervisor,
-            lag_is_free=lag is None)
+            lag_is_free=lag is None,
+            asked={"watch": watch, "watch_steps": watch_steps, "disarm_after": disarm_after, "seed": seed})
         control = Control(parts, strict=strict, quiet=quiet)
         mistakes.own(control, joined.found.units)
         return control

@@ -11,6 +11,7 @@ It belongs to one thread, the one that trains. With several ranks all of them ca
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
@@ -22,7 +23,7 @@ from gnmr.control_state import change_text, changes, check_memory, checked_state
 from gnmr.control_late import LateSteps
 from gnmr.rerun import Closure, Rerun
 from gnmr.step_result import LateResult, StepResult
-from gnmr.summary import Summary, Tally, summarize
+from gnmr.summary import DETACHED, Summary, Tally, summarize
 from gnmr.units import Coverage, UnitList
 
 
@@ -72,7 +73,7 @@ class Control(LateSteps):
         """What happened so far: units by admissions, errors over their limits, steps in recovery; totals; advice. It
         prints as a table. The same on all ranks; kept in checkpoints."""
         return advised(summarize(self._tally, self._units, self._supervisor, self.mode, self._fault,
-                                 bool(self._parts.joined.places) and not self._is_late))
+                                 bool(self._parts.joined.places) and (not self._is_late or self._parts.lag_is_free)))
 
     def __repr__(self) -> str:
         high = self.high
@@ -94,7 +95,8 @@ class Control(LateSteps):
         """
         self._look_at_order()
         limit = None if skipped or max_norm is None else float(max_norm)
-        return self._told(self._guarded(lambda: self._plain_step(limit, skipped, loss), limit))
+        result = self._guarded(lambda: self._plain_step(limit, skipped, loss), limit)
+        return self._told(replace(result, applied=False) if skipped and self._fault else result)
 
     def trial(self, closure: Closure, *, max_norm: float | None = None,
               loss: float | Tensor | None = None) -> StepResult:
@@ -179,14 +181,15 @@ class Control(LateSteps):
         """Everything that the next decisions depend on, as plain values: torch.save takes it as it is."""
         self._catch_up()
         return {**saved_state(self._step, self._supervisor, self._switchboard.rules, self._units,
-                              is_open=self._pending is not None), "summary": self._tally.save()}
+                              is_open=self._pending is not None),
+                "summary": self._tally.save(), "asked": dict(self._parts.asked)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> dict[str, object]:
         """Takes it over, between two steps. Histories go by unit names and current options win; the report says what
         is not as it was: `options` has all options that changed, and `recipe`, each as it was and as it is."""
         # All of it is looked at before anything is taken.
         check_memory(checked_state(state), self._units)
-        changed = changes(state, self._supervisor, self._units)
+        changed = changes(state, self._supervisor, self._units, self._parts.asked)
         tally = Tally.restored(state.get("summary"))
         report = self._supervisor.restore(bytes(state["supervisor"]))
         restore_memory(state, self._units)
@@ -220,6 +223,6 @@ class Control(LateSteps):
         self._parts.kill_switch.release()
         self.listeners.close()
         self._supervisor.close()
-        self._fault = self._fault or "it was detached"
+        self._fault = self._fault or DETACHED
         if self._exchange is not None:
             self._exchange.fault_is_known = True

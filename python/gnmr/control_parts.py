@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a control is made of, and its parameters found again where a wrapper has put others in their place."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from torch import nn
 
@@ -35,6 +35,7 @@ class ControlParts:
     words: list[tuple[str, str]]  # of the kill switch, before the first step
     make_supervisor: Callable[[int, int | None], _core.Supervisor]  # with this lag, going on with this step
     lag_is_free: bool  # nobody has asked for the one there is
+    asked: Mapping[str, object] = field(default_factory=dict)  # of attach, beside the controller's options
     has_told: bool = False  # that other parameters have come, which this rank cannot measure alone
 
     def __post_init__(self) -> None:

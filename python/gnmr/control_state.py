@@ -33,14 +33,16 @@ def recipe_in(units: Sequence[WatchedUnit]) -> str:
 
 
 def changes(state: Mapping[str, Any], supervisor: _core.Supervisor,
-            units: Sequence[WatchedUnit]) -> dict[str, tuple[object, object]]:
-    """What was asked for when the state was saved and is asked for now, where that is not the same: options, and
-    `recipe`."""
+            units: Sequence[WatchedUnit], asked: Mapping[str, object]) -> dict[str, tuple[object, object]]:
+    """What was asked for when the state was saved and is asked for now, where that is not the same: options, `asked`,
+    which are arguments of attach, and `recipe`."""
     before, now = supervisor.options_in(bytes(state["supervisor"])), supervisor.options
     names = [str(spec["name"]) for spec in _core.option_specs()]
     changed: dict[str, tuple[object, object]] = {
         name: (getattr(before, name), getattr(now, name)) for name in names
         if getattr(before, name) != getattr(now, name)}
+    saved = state.get("asked", {})
+    changed.update({name: (saved[name], now) for name, now in asked.items() if saved.get(name, now) != now})
     recipe = recipe_in(units)
     if state.get("recipe", recipe) != recipe:
         changed["recipe"] = (state["recipe"], recipe)
@@ -55,7 +57,9 @@ def change_text(changed: Mapping[str, tuple[object, object]], report: Mapping[st
               if key.endswith("_units") and isinstance(found, list) and found]
     if not report["exact"]:
         parts.append("what depends on these starts afresh")
-    return f"the state was not taken over as it is: {'; '.join(parts)}" if parts else ""
+    is_whole = bool(report["exact"]) and not any(key.endswith("_units") and found for key, found in report.items())
+    start = "the state was taken over" if is_whole else "the state was not taken over as it is"
+    return f"{start}: {'; '.join(parts)}" if parts else ""
 
 
 def _word(value: object) -> object:

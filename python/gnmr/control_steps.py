@@ -290,12 +290,14 @@ class ControlSteps:
         self._begin_step()
 
     def _with_decision(self, result: StepResult, ruling: _core.Ruling) -> StepResult:
-        would_be = not self._supervisor.is_in_force(result.step)
+        # A decision takes effect in the next step, with lag 1 in the one after it; a rerun has taken effect.
+        if not result.rerun and not self._supervisor.is_in_force(result.step + 1 + int(self._supervisor.options.lag)):
+            result = replace(result, would_be=True)
         self._tally.add(self._units, result, ruling)
         decision = ruling.decision
-        if not (would_be or decision.recovered or decision.released or decision.admitted):
+        if not (decision.recovered or decision.released or decision.admitted):
             return result
-        return replace(result, would_be=would_be, admitted=self._names(decision.admitted),
+        return replace(result, admitted=self._names(decision.admitted),
                        released=self._names(decision.released), recovered=self._names(decision.recovered))
 
     def _names(self, indices: Sequence[int]) -> tuple[str, ...]:

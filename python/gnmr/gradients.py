@@ -9,6 +9,7 @@ Non-goals: talking to other ranks.
 import math
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -75,17 +76,16 @@ class Gradients:
             return self._gather()
         found: list[Tensor | None] = []
         for parameter in self.parameters:
-            try:
-                found.append(self._source(parameter))
-            except Exception:
-                found.append(parameter.grad)
+            gradient: object = parameter.grad
+            with suppress(Exception):
+                gradient = self._source(parameter)
+            found.append(gradient if gradient is None or isinstance(gradient, Tensor) else parameter.grad)
         return found
 
-    def find(self) -> list[Tensor | None]:
-        """The gradients as they are measured; those that `scale` multiplies are as they lie here."""
-        self._is_there = False
-        self._by_kernels = {}
-        measured = self._gather()
+    def find(self, *, anyway: bool = False) -> list[Tensor | None]:
+        """The gradients as they are measured, and as `scale` multiplies them; `anyway`: see `_gather_anyway`."""
+        self._is_there, self._by_kernels = False, {}
+        measured = self._gather_anyway() if anyway else self._gather()
         self._gradients = measured
         if self.has_spread:
             self._gradients = [None if one is None else local_of(one) for one in measured]

@@ -148,7 +148,7 @@ class Measurement:
         if math.isinf(pending.limit):
             return
         if local is None:
-            self.gradients.find()
+            self.gradients.find(anyway=True)
         self._show(pending)
         self.gradients.scale(self.gradients.total(pending.limit)[1])
 

@@ -10,6 +10,7 @@ and `ctl.step`, and a norm of all gradients that stays the same while those of u
 Non-goals: loops that never call `ctl.step`.
 """
 
+import math
 import weakref
 from collections.abc import Sequence
 from contextlib import suppress
@@ -80,7 +81,9 @@ class StepOrder:
         self._steps += 1
         before, self._norms = self._norms, list(norms)
         is_same = total > 0 and abs(total - self._total) <= _SAME * total
-        has_moved = any(abs(one - two) > _OTHER * two for one, two in zip(self._norms, before, strict=False))
+        # Against the total: a unit that starts from 0 grows many times over and means nothing.
+        moved = math.sqrt(sum((one - two) ** 2 for one, two in zip(self._norms, before, strict=False)))
+        has_moved = moved > _OTHER * total
         self._equal = self._equal + 1 if is_same and has_moved else 1
         self._total = total
         if self._equal < _EQUAL:

@@ -18,6 +18,12 @@ from gnmr.units import WatchedUnit
 
 _MOST_ROWS = 20  # of the table that is printed
 
+#: The fault of a control that was detached.
+DETACHED = "it was detached"
+
+
+_NOW = {"watch": "; nothing is switched now", "disarmed": "; nothing is switched now", "high": "; all run high now"}
+
 
 @dataclass
 class UnitCounts:
@@ -27,6 +33,7 @@ class UnitCounts:
     denials: int = 0
     futile: int = 0
     recovery_steps: int = 0
+    would_be: int = 0  # admissions that were not carried out: in watch
     error_over_limit: float = 0.0  # the largest that a trial found above its limit; 0: none was
 
 
@@ -51,21 +58,25 @@ class Tally:
             self.verdicts[ruling.verdict] += 1
         decision = ruling.decision
         recovered, denied = decision.recovered, decision.denied
-        if denied:
+        if denied and not result.would_be:
             self.denied_steps += 1
             self.most_wanted = max(self.most_wanted, len(recovered) + len(denied))
 
         def of(index: int) -> UnitCounts:
             return self.units.setdefault(units[index].name, UnitCounts())
 
-        for index in recovered:
-            of(index).recovery_steps += 1
-        for index in decision.admitted:
-            of(index).admissions += 1
-        for index in denied:
-            of(index).denials += 1
-        for index in decision.futile:
-            of(index).futile += 1
+        if result.would_be:
+            for index in decision.admitted:
+                of(index).would_be += 1
+        else:
+            for index in recovered:
+                of(index).recovery_steps += 1
+            for index in decision.admitted:
+                of(index).admissions += 1
+            for index in denied:
+                of(index).denials += 1
+            for index in decision.futile:
+                of(index).futile += 1
         for index, excess in zip(ruling.units, ruling.excesses, strict=True):
             of(index).error_over_limit = max(of(index).error_over_limit, excess)
 
@@ -98,6 +109,7 @@ class UnitSummary:
     denials: int
     futile: int
     is_sampled: bool  # it had a gradient that is not 0
+    would_be: int = 0  # admissions that were not carried out: in watch
 
 
 @dataclass(frozen=True)
@@ -143,22 +155,21 @@ class Summary:
             f"gnmr: {self.mode}, {self.steps} steps, {self.alarms} with an alarm, {self.reruns} run again "
             f"(trials: {verdicts})",
             f"budget {self.budget} of {len(self.units)} units; {self.recovery_share:.2%} of unit-steps in recovery; "
-            f"units denied in {self.denied_steps} steps"
-            + ("" if self.mode == "armed" else "; nothing is switched now"),
+            f"units denied in {self.denied_steps} steps" + _NOW.get(self.mode, ""),
         ]
 
     def _table(self) -> list[str]:
         rows = [unit for unit in self.units if unit.admissions or unit.denials or unit.error_over_limit
-                or unit.recovery_steps]
+                or unit.recovery_steps or unit.would_be]
         if not rows:
             return ["no unit was admitted to recovery"]
         width = max(4, *(len(unit.name) for unit in rows[:_MOST_ROWS]))
-        lines = [f"{'unit':{width}}  admissions  error/limit  steps in recovery  denials  futile"]
+        lines = [f"{'unit':{width}}  admissions  error/limit  steps in recovery  denials  futile  only watched"]
         for unit in rows[:_MOST_ROWS]:
             error = f"{unit.error_over_limit:.3g}" if unit.error_over_limit else "-"
             steps = f"{unit.recovery_steps} ({unit.recovery_share:.1%})"
             lines.append(f"{unit.name:{width}}  {unit.admissions:10}  {error:>11}  {steps:>17}  {unit.denials:7}  "
-                         f"{unit.futile:6}")
+                         f"{unit.futile:6}  {unit.would_be:12}")
         if len(rows) > _MOST_ROWS:
             lines.append(f"and {len(rows) - _MOST_ROWS} units more")
         return lines
@@ -172,8 +183,9 @@ def summarize(tally: Tally, units: Sequence[WatchedUnit], supervisor: _core.Supe
         counts = tally.units.get(unit.name, UnitCounts())
         rows.append(UnitSummary(unit.name, counts.admissions, counts.error_over_limit, counts.recovery_steps,
                                 _ratio(counts.recovery_steps, tally.steps), counts.denials, counts.futile,
-                                supervisor.mean_norm(index) != 0))
-    rows.sort(key=lambda row: (-row.admissions, -_finite(row.error_over_limit), -row.recovery_steps, -row.denials))
+                                supervisor.mean_norm(index) != 0, counts.would_be))
+    rows.sort(key=lambda row: (-row.admissions, -row.would_be, -_finite(row.error_over_limit), -row.recovery_steps,
+                               -row.denials))
     options = supervisor.options
     return Summary(mode, tally.steps, tuple(rows), sum(not unit.forced for unit in supervisor.units),
                    supervisor.max_recovered, tally.alarms, tally.reruns, can_try, tally.denied_steps, tally.most_wanted,

@@ -225,14 +225,13 @@ class _Walk:
             if not reason:
                 low_path = LowConv1D if is_transposed(module) else LowLinear
                 switch = low_path(module, self._choice.recipe, len(self.units), self._choice.clock, self._neighbours)
-        counts = True
         if not reason and not _is_trained(module) and not isinstance(switch, LayerSwitch):
             # The norm of what is not trained is that of its output's gradient, which our own switches measure.
-            reason, counts = "frozen, its switch measures no output", switch is not None
-            if not counts:
-                reason = "frozen, has no low path"
+            reason = "frozen, has no low path" if switch is None else "frozen, its switch measures no output"
         if reason:
-            counts = counts and not any(glob_matches(glob, name) for glob in DEFAULT_DENY)
+            # What is neither trained nor quantized here is nothing that could be missed.
+            counts = ((switch is not None or _is_trained(module))
+                      and not any(glob_matches(glob, name) for glob in DEFAULT_DENY))
             self.left_out.append((LeftOut(name, cost, reason, counts), module))
             return
         parameters = list(module.parameters())

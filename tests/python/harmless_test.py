@@ -99,9 +99,13 @@ def test_the_first_steps_only_watch() -> None:
             model.layers[0].up.weight.grad *= 100
         result = ctl.step()
         admitted.append((result.admitted, bool(ctl.high)))
-        assert result.would_be == (step <= 12) and ("would_be=True" in repr(result)) == (step <= 12)
-        assert gnmr.telemetry.numbers_of(result, ctl)["would_be"] == (step <= 12)
-    # Both would be admitted; only the second one is switched.
+        # What step 12 decides takes effect in step 13.
+        assert result.would_be == (step < 12) and ("would_be=True" in repr(result)) == (step < 12)
+        assert gnmr.telemetry.numbers_of(result, ctl)["would_be"] == (step < 12)
+    # Both would be admitted; only the second one is switched, and only it counts as a recovery.
+    row = ctl.summary().units[0]
+    assert (row.name, row.admissions, row.would_be) == ("layers.0.up", 1, 1)
+    assert row.recovery_steps == sum(high for _, high in admitted)
     assert admitted[8] == (("layers.0.up",), False)
     assert admitted[14] == (("layers.0.up",), True)
 

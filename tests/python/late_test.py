@@ -8,6 +8,7 @@ import pickle
 import time
 import warnings
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -260,10 +261,11 @@ def test_a_fault_disarms_and_gradients_are_clipped() -> None:
         assert gradient() is None
 
 
+@pytest.mark.parametrize("source", [lambda parameter: 1 / 0, lambda parameter: "nonsense"])
 @pytest.mark.parametrize("lag", [0, 1])
-def test_a_function_that_fails_does_not_end_the_run(lag: int) -> None:
+def test_a_function_that_fails_does_not_end_the_run(lag: int, source: Callable[[torch.Tensor], torch.Tensor]) -> None:
     model = make_model()
-    ctl = gnmr.attach(model, gradients=lambda parameter: 1 / 0, lag=lag, quiet=True)
+    ctl = gnmr.attach(model, gradients=source, lag=lag, quiet=True)
     for step in range(1, 4):
         model.zero_grad()
         run_backward(model, step)
@@ -273,7 +275,7 @@ def test_a_function_that_fails_does_not_end_the_run(lag: int) -> None:
             result = ctl.step(max_norm=0.01)
         # It fails in every step; .grad is clipped all the same, and the one warning says so.
         assert len(told) == (step == 1) and ctl.mode == "disarmed"
-        assert all("ZeroDivisionError" in str(one.message) and ".grad" in str(one.message) for one in told)
+        assert all("Error" in str(one.message) and ".grad" in str(one.message) for one in told)
         clipped = float(torch.stack([parameter.grad.norm() for parameter in model.parameters()]).norm())
         assert clipped == pytest.approx(0.01, rel=1e-4)
         assert result.total_norm == pytest.approx(norm, rel=1e-5)

@@ -13,6 +13,7 @@ from torch import nn
 
 import gnmr
 import gnmr.loops
+from gnmr.step_order import StepOrder
 
 
 def attached(**options: Any) -> tuple[nn.Module, gnmr.Control]:
@@ -178,6 +179,13 @@ def test_the_same_batch_again_is_not_taken_for_clipping() -> None:
             model.zero_grad()
             run_backward(model, 1)
             ctl.step()
+
+
+def test_a_small_unit_that_grows_is_not_taken_for_clipping() -> None:
+    order = StepOrder(torch.nn.Linear(1, 1))
+    # A layer that starts from 0, beside others whose gradients stay: LoRA, zero-initialised outputs, a warmup.
+    assert not any(order.look(1.0, [1.0, 1e-4 * 2.0 ** step]) for step in range(10))
+    order.end()
 
 
 def test_scalers_and_closures_are_not_warned() -> None:

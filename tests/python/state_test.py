@@ -60,7 +60,7 @@ def test_every_changed_option_and_the_recipe_are_reported() -> None:
     one_step(model, ctl, 1)
     state = ctl.state_dict()
     other = gnmr.attach(make_model(), recipe="int8", lag=0, quiet=True, **{**QUICK, "max_o": 2.0, "tau": 3.0})
-    with pytest.warns(UserWarning, match="not taken over as it is") as told:
+    with pytest.warns(UserWarning, match="the state was taken over: changed") as told:
         report = other.load_state_dict(state)
     assert report["options"] == {"tau": (2.0, 3.0), "max_o": (3.0, 2.0), "recipe": ("fp8-tensorwise", "int8")}
     assert len(told) == 1
@@ -72,6 +72,31 @@ def test_every_changed_option_and_the_recipe_are_reported() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert same.load_state_dict(state)["options"] == {}
+
+
+@pytest.mark.parametrize("steps", [0, 5])
+@pytest.mark.parametrize("lags", [(0, 1), (1, 0)])
+def test_a_state_goes_on_with_another_lag(lags: tuple[int, int], steps: int) -> None:
+    model, ctl = attached("fp8-tensorwise", lags[0])
+    for step in range(1, steps + 1):
+        one_step(model, ctl, step)
+    state = ctl.state_dict()
+    model, ctl = attached("fp8-tensorwise", lags[1])
+    with pytest.warns(UserWarning, match="lag"):
+        ctl.load_state_dict(state)
+    for step in range(steps + 1, steps + 20):
+        one_step(model, ctl, step)
+    assert ctl.mode == "armed" and ctl.summary().steps >= steps + 18 and any(row.admissions for row in ctl.summary().units)
+
+
+def test_arguments_of_attach_that_changed_are_reported() -> None:
+    model = make_model()
+    ctl = gnmr.attach(model, recipe="fp8-tensorwise", quiet=True, seed=1, watch_steps=3, **QUICK)
+    state = ctl.state_dict()
+    ctl.detach()
+    ctl = gnmr.attach(model, recipe="fp8-tensorwise", quiet=True, seed=2, watch_steps=9, **QUICK)
+    with pytest.warns(UserWarning, match="the state was taken over: .*watch_steps 3 -> 9, seed 1 -> 2"):
+        assert ctl.load_state_dict(state)["options"] == {"watch_steps": (3, 9), "seed": (1, 2)}
 
 
 def test_another_model_says_so() -> None:

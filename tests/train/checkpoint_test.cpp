@@ -63,6 +63,8 @@ class Checkpoints : public ::testing::Test {
     return all;
   }
 
+  Checkpoints() { std::filesystem::create_directory(folder_.file("run")); }
+
   TemporaryFolder folder_;
   std::string path_ = folder_.file("run/checkpoints");
   CheckpointStore store_{path_, 2, kRun};
@@ -161,6 +163,35 @@ TEST_F(Checkpoints, AWriterThatFailsIsTriedAgain) {
   left = 1;
   EXPECT_NE(save_patiently(store_, parts, std::chrono::seconds(0), warn), "");
   EXPECT_EQ(warnings.size(), 1U) << "no time for another try";
+}
+
+// What a retry must not do is to make a folder that then looks like somebody else's.
+TEST_F(Checkpoints, AFolderThatIsMovedDuringTheWriteIsNotMadeAgain) {
+  CheckpointParts parts = parts_of(10);
+  const auto write_model = parts.write_model;
+  parts.write_model = [&](const std::string& folder) {
+    io::FolderSums sums = write_model(folder);
+    std::filesystem::rename(folder_.file("run"), folder_.file("moved"));
+    return sums;
+  };
+  EXPECT_NE(store_.save(parts), "");
+  EXPECT_NE(store_.save(parts_of(10)), "");
+  EXPECT_FALSE(std::filesystem::exists(folder_.file("run")));
+  int asked = 0;
+  const auto obstacle = [&] { return std::string(asked++ == 0 ? "it is gone" : ""); };
+  std::filesystem::create_directory(folder_.file("run"));
+  EXPECT_EQ(save_patiently(
+                store_, parts_of(10), std::chrono::seconds(3), [](const std::string&) {}, obstacle),
+            "");
+  EXPECT_EQ(asked, 2) << "asked before each try";
+}
+
+TEST_F(Checkpoints, DamagedOnesCanBeSetAside) {
+  for (const std::int64_t step : {10, 20}) ASSERT_EQ(store_.save(parts_of(step)), "");
+  put_file(store_.folder_of(20) + "/trainer.json", "{");
+  EXPECT_EQ(store_.find_latest(), 20) << "damage is reported, not passed over";
+  store_.set_damaged_aside(10);
+  EXPECT_EQ(names(), (std::vector<std::string>{"step-00000010", "step-00000020.kept-1"}));
 }
 
 TEST_F(Checkpoints, LeftoversGoAndOtherFilesStay) {

@@ -97,6 +97,7 @@ TEST(TrainerSaving, ARemovedFolderIsReportedAndMadeAgain) {
   EXPECT_TRUE(has_note(done, settings.out + " was removed"));
   EXPECT_TRUE(contains(done.outcome.unsaved, "was removed")) << done.outcome.unsaved;
   EXPECT_TRUE(contains(done.outcome.unsaved, "noticed at step 3")) << done.outcome.unsaved;
+  EXPECT_TRUE(contains(done.outcome.unsaved, "--resume continues from step 6")) << done.outcome.unsaved;
   // The weights are not lost: what was made again can be continued.
   settings.resume = true;
   EXPECT_EQ(finish(settings).recorder.start.first_step, 7);
@@ -113,7 +114,9 @@ TEST(TrainerSaving, AFolderThatIsReplacedByAnotherRunIsLeftAlone) {
     put_file(settings.out + "/run.json", "another one's");
   };
   const FinishedRun done = finish(settings, recorder);
-  EXPECT_TRUE(contains(done.outcome.unsaved, "not written either")) << done.outcome.unsaved;
+  EXPECT_TRUE(contains(done.outcome.unsaved, "is no longer this run's")) << done.outcome.unsaved;
+  EXPECT_TRUE(contains(done.outcome.unsaved, "no step of this run is saved")) << done.outcome.unsaved;
+  EXPECT_TRUE(contains(done.outcome.unsaved, "noticed at step 3")) << done.outcome.unsaved;
   EXPECT_EQ(content_of(settings.out + "/run.json"), "another one's");
   EXPECT_FALSE(fs::exists(settings.out + "/checkpoints"));
 }
@@ -146,6 +149,26 @@ TEST(TrainerSaving, AResumeWithNothingToResumeStartsTheRun) {
   const FinishedRun second = finish(settings);
   EXPECT_FALSE(has_note(second, "there is no run to resume"));
   EXPECT_EQ(second.recorder.start.first_step, 3);
+}
+
+TEST(TrainerSaving, ACheckpointOfAnotherRunIsNotResumed) {
+  const SmallRuns runs;
+  run::TrainSettings settings = short_run(runs, "run", 4);
+  Recorder stopping;
+  stopping.stop_after = 2;
+  finish(settings, stopping);
+  run::TrainSettings other = short_run(runs, "other", 4);
+  other.seed = 5;
+  finish(other);
+  fs::rename(other.out + "/checkpoints/step-00000004", settings.out + "/checkpoints/step-00000004");
+  settings.resume = true;
+  EXPECT_EQ(finish(settings).recorder.start.first_step, 3) << "as if it were not there";
+  EXPECT_TRUE(fs::exists(settings.out + "/checkpoints/step-00000004.kept-1"));
+  other.out = settings.out;
+  settings.resume_step = 7;
+  EXPECT_TRUE(contains(error_of<Error>([&] { finish(settings); }), "step-00000007"));
+  settings.out = runs.file("nothing");
+  EXPECT_TRUE(contains(error_of<Error>([&] { finish(settings); }), "there is no run to resume, and so no step 7"));
 }
 
 TEST(TrainerSaving, ANewRunDeletesNothingOfOthers) {
