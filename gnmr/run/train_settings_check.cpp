@@ -156,7 +156,9 @@ void check_faults_and_output(const TrainSettings& settings) {
   check_whole("checkpoint_every", settings.checkpoint_every, 0, kMostSteps);
   check_whole("keep_checkpoints", settings.keep_checkpoints, 0, kMostSteps);
   check_whole("resume_step", settings.resume_step, 0, kMostSteps);
-  if (settings.resume_step > 0 && !settings.resume) throw Error("--resume-step needs --resume");
+  if (settings.resume_step > 0 && !settings.resume) {
+    fail("resume_step", "`resume` beside it (--resume)", fmt::format("{} alone", settings.resume_step));
+  }
   check_whole("signals_every", settings.signals_every, 0, kMostSteps);
 }
 

@@ -159,7 +159,7 @@ TEST(ModelFiles, AFlippedBitIsNamedAndAFolderNeedsNoManifest) {
     for (const std::string& message :
          {error_of<Error>([&] { read_model_tensors(path); }), error_of<Error>([&] { load_config(path); })}) {
       EXPECT_TRUE(message.starts_with(manifest + ": damaged")) << message;
-      EXPECT_TRUE(message.ends_with("To load them unverified, remove it")) << message;
+      EXPECT_TRUE(message.find("To load them unverified, remove it") != std::string::npos) << message;
     }
   }
   std::filesystem::remove(manifest);
