@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gnmr/core/error.h"
+#include "gnmr/core/message_text.h"
 #include "gnmr/io/checksum_manifest.h"
 #include "gnmr/io/json_text.h"
 #include "gnmr/io/whole_file.h"
@@ -25,7 +26,8 @@ LlamaConfig load_config(const std::string& name_or_path) {
   if (!std::filesystem::exists(path, ignored)) {
     std::string list;
     for (const std::string& preset : presets) list += (list.empty() ? "" : ", ") + preset;
-    throw Error("[model] " + io::in_quotes(name_or_path) + " is neither a preset (" + list + ") nor a file or folder");
+    throw Error("[model] " + io::in_quotes(name_or_path) + " is neither a preset (" + list + ") nor a file or folder" +
+                did_you_mean(name_or_path, presets));
   }
   if (path.extension() == kLlama2cExtension) return read_llama2c_config(name_or_path);
   const std::string file =

@@ -17,6 +17,7 @@
 #include "corruption.h"
 #include "gnmr/core/error.h"
 #include "gnmr/io/byte_source.h"
+#include "gnmr/io/checksum_manifest.h"
 #include "gnmr/io/journal_reader.h"
 #include "gnmr/io/options_json.h"
 #include "gnmr/io/signals_file.h"
@@ -39,6 +40,7 @@
 #include "gnmr/run/harm.h"
 #include "gnmr/run/metrics.h"
 #include "gnmr/run/run_folder.h"
+#include "gnmr/run/supervisor.h"
 #include "gnmr/run/train_settings.h"
 #include "io/temporary_folder.h"
 #include "lab/fake_run.h"
@@ -142,7 +144,8 @@ TEST_F(MemoryLimit, TracesAndLogs) {
       {"trace_csv", io::TraceFormat::csv},           {"log_llmc", io::TraceFormat::llmc},
       {"log_jsonl", io::TraceFormat::jsonl},         {"log_trainer_state", io::TraceFormat::trainer_state},
       {"log_megatron", io::TraceFormat::megatron},   {"log_tensorboard", io::TraceFormat::tensorboard},
-      {"log_wandb_csv", io::TraceFormat::wandb_csv}, {"log_nvdlfw", io::TraceFormat::nvdlfw}};
+      {"log_wandb_csv", io::TraceFormat::wandb_csv}, {"log_nvdlfw", io::TraceFormat::nvdlfw},
+      {"log_console", io::TraceFormat::automatic},   {"log_lightning_csv", io::TraceFormat::lightning_csv}};
   for (const auto& [subject, format] : formats) check_seeds(subject, trace_reader(format));
   check_seeds("trace_auto", trace_reader(io::TraceFormat::automatic));
 }
@@ -168,6 +171,34 @@ TEST_F(MemoryLimit, StateFiles) {
     const std::string sealed = test::sealed_state(bytes);
     io::decode_state(std::as_bytes(std::span(sealed)));
   });
+}
+
+/// What a run keeps beside the controller's own state is in sections of the same file.
+TEST_F(MemoryLimit, StatesOfRuns) {
+  const std::vector<Unit> units{{.name = "a"}, {.name = "b"}};
+  for (const int lag : {0, 1}) {
+    run::SupervisorSettings settings;
+    settings.options.lag = lag;
+    run::Supervisor supervisor(units, settings, {});
+    const std::vector<double> norms{1.0, 2.0};
+    for (std::int64_t step = 1; step < 6; ++step) {
+      supervisor.begin(step);
+      supervisor.high(step);
+      if (lag == 0) supervisor.observe({.step = step, .norms = norms}, {});
+      if (lag == 1 && step > 1) supervisor.settle({.observation = {.step = step - 1, .norms = norms}});
+    }
+    put_file(at("controller.gnmr"), supervisor.save());
+    check(at("controller.gnmr"), [&](const std::string& path) {
+      const std::string bytes = content_of(path);
+      if (bytes.size() < test::kStateHeaderBytes) throw Error("too short to be sealed");
+      run::Supervisor(units, settings, {}).restore(test::sealed_state(bytes));
+    });
+  }
+}
+
+TEST_F(MemoryLimit, Checksums) {
+  io::save_checksums(at(""), {{"a.json", io::sums_of("content")}, {"b.json", io::sums_of("")}});
+  check(at(std::string(io::kChecksumFile)), [this](const std::string&) { io::load_checksums(at("")); });
 }
 
 TEST_F(MemoryLimit, JournalsAndTruth) {
