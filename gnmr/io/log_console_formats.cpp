@@ -309,7 +309,7 @@ constexpr std::array<ConsoleFormat, 7> kConsoleFormats{{
     {TraceFormat::torchtitan, parse_torchtitan, "this torchtitan log", "", false,
      "torchtitan prints grad_norm from version 0.2.0 on"},
     {TraceFormat::hf_console, parse_hugging_face, "this Hugging Face console log", "step", false,
-     "The Trainer prints grad_norm from transformers 4.38 on; trainer_state.json has it too"},
+     "Newer versions of the Trainer print grad_norm; trainer_state.json has it too"},
     {TraceFormat::nemo, parse_nemo, "this NeMo or Lightning progress log", "global_step", true,
      "NeMo logs grad_norm to TensorBoard and Weights & Biases, which can be replayed; a progress bar shows what is "
      "logged "
