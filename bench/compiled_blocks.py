@@ -17,20 +17,24 @@ import time
 from collections.abc import Callable
 
 import torch
+from gnmr.amax_memory import AmaxMemory
+from gnmr.casts import FORWARD, INPUT_GRADIENT, OPERANDS, SUMS_OVER_ROWS, WEIGHT_GRADIENT, cast_operand, recipe_of
+from gnmr.fp8_matrix import Fp8Cast
 from llama_blocks import LARGE, Sizes, Twin, blocks, own_recipe
 from torch import Tensor, nn
 
 import gnmr
 from gnmr import fp8_matrix
-from gnmr.amax_memory import AmaxMemory
-from gnmr.casts import FORWARD, INPUT_GRADIENT, OPERANDS, SUMS_OVER_ROWS, WEIGHT_GRADIENT, cast_operand, recipe_of
-from gnmr.fp8_matrix import Fp8Cast
 
 operators = torch.library.Library("gnmr_bench", "FRAGMENT")
-operators.define("cast(Tensor matrix, str recipe, int product, int place, bool by_rows, bool by_columns)"
-                 " -> (Tensor, Tensor, Tensor, Tensor)")
-operators.define("delayed_cast(Tensor matrix, int layer, str recipe, int product, int place, bool by_rows,"
-                 " bool by_columns) -> (Tensor, Tensor, Tensor, Tensor)")
+operators.define(
+    "cast(Tensor matrix, str recipe, int product, int place, bool by_rows, bool by_columns)"
+    " -> (Tensor, Tensor, Tensor, Tensor)"
+)
+operators.define(
+    "delayed_cast(Tensor matrix, int layer, str recipe, int product, int place, bool by_rows,"
+    " bool by_columns) -> (Tensor, Tensor, Tensor, Tensor)"
+)
 operators.define("tiles(Tensor left, Tensor left_scales, Tensor right, Tensor right_scales, str groups) -> Tensor")
 
 memories: list[AmaxMemory] = []  # of the layers without a switch, under delayed scaling
@@ -41,12 +45,16 @@ def _cast(matrix: Tensor, recipe: str, product: int, place: int, by_rows: bool, 
 
 
 def _flat(made: fp8_matrix.Fp8Matrix) -> tuple[Tensor, ...]:
-    return tuple(tensor for side in (made.by_rows, made.by_columns)
-                 for tensor in ((side.codes, side.scales) if side else (torch.empty(0), torch.empty(0))))
+    return tuple(
+        tensor
+        for side in (made.by_rows, made.by_columns)
+        for tensor in ((side.codes, side.scales) if side else (torch.empty(0), torch.empty(0)))
+    )
 
 
-def _delayed_cast(matrix: Tensor, layer: int, recipe: str, product: int, place: int, by_rows: bool,
-                  by_columns: bool) -> tuple[Tensor, ...]:
+def _delayed_cast(
+    matrix: Tensor, layer: int, recipe: str, product: int, place: int, by_rows: bool, by_columns: bool
+) -> tuple[Tensor, ...]:
     rules, memory, operand = recipe_of(recipe), memories[layer], OPERANDS[product][place]
     if not matrix.is_cuda:
         memory.note(operand, matrix)
@@ -62,27 +70,39 @@ def _delayed_cast(matrix: Tensor, layer: int, recipe: str, product: int, place: 
     return _flat(made[0])
 
 
-def _delayed_cast_shapes(matrix: Tensor, layer: int, recipe: str, product: int, place: int, by_rows: bool,
-                         by_columns: bool) -> tuple[Tensor, ...]:
+def _delayed_cast_shapes(
+    matrix: Tensor, layer: int, recipe: str, product: int, place: int, by_rows: bool, by_columns: bool
+) -> tuple[Tensor, ...]:
     if matrix.is_cuda:
         return _cast_shapes(matrix, recipe, product, place, by_rows, by_columns)
     return torch.empty_like(matrix), torch.empty(0), torch.empty(0), torch.empty(0)
 
 
-def _cast_shapes(matrix: Tensor, recipe: str, product: int, place: int, by_rows: bool,
-                 by_columns: bool) -> tuple[Tensor, ...]:
+def _cast_shapes(
+    matrix: Tensor, recipe: str, product: int, place: int, by_rows: bool, by_columns: bool
+) -> tuple[Tensor, ...]:
     rules, (rows, columns) = recipe_of(recipe), matrix.shape
     result = []
     for wanted, m, k in ((by_rows, rows, columns), (by_columns, columns, rows)):
         scales = fp8_matrix.scale_shape(rules.fp8_groups(product, place), m, k)
-        result += [matrix.new_empty((m, k), dtype=fp8_matrix.code_type(rules, product, place)),
-                   matrix.new_empty(scales, dtype=torch.float32)] if wanted else [torch.empty(0), torch.empty(0)]
+        result += (
+            [
+                matrix.new_empty((m, k), dtype=fp8_matrix.code_type(rules, product, place)),
+                matrix.new_empty(scales, dtype=torch.float32),
+            ]
+            if wanted
+            else [torch.empty(0), torch.empty(0)]
+        )
     return tuple(result)
 
 
 def _tiles(left: Tensor, left_scales: Tensor, right: Tensor, right_scales: Tensor, groups: str) -> Tensor:
-    return fp8_matrix.multiply_tiles(fp8_matrix.Fp8Side(left, left_scales), fp8_matrix.Fp8Side(right, right_scales),
-                                     groups == "block", torch.bfloat16)
+    return fp8_matrix.multiply_tiles(
+        fp8_matrix.Fp8Side(left, left_scales),
+        fp8_matrix.Fp8Side(right, right_scales),
+        groups == "block",
+        torch.bfloat16,
+    )
 
 
 operators.impl("cast", _cast, "CUDA")
@@ -91,8 +111,13 @@ for _device in ("CPU", "CUDA"):
     operators.impl("delayed_cast", _delayed_cast, _device)
 torch.library.register_fake("gnmr_bench::delayed_cast", _delayed_cast_shapes, lib=operators)
 torch.library.register_fake("gnmr_bench::cast", _cast_shapes, lib=operators)
-torch.library.register_fake("gnmr_bench::tiles", lambda left, left_scales, right, right_scales, groups:
-                            left.new_empty((left.shape[0], right.shape[0]), dtype=torch.bfloat16), lib=operators)
+torch.library.register_fake(
+    "gnmr_bench::tiles",
+    lambda left, left_scales, right, right_scales, groups: left.new_empty(
+        (left.shape[0], right.shape[0]), dtype=torch.bfloat16
+    ),
+    lib=operators,
+)
 
 
 class Plain:
@@ -106,24 +131,37 @@ class Plain:
             self.layer = len(memories)
             memories.append(AmaxMemory(rules))
         self.groups = [rules.fp8_groups(product, 1) for product in range(3)] if self.codes else []
-        self.shared = [rules.shares_cast(*pair, self.codes) for pair in (
-            (FORWARD, 0, WEIGHT_GRADIENT, 1), (FORWARD, 1, INPUT_GRADIENT, 1),
-            (INPUT_GRADIENT, 0, WEIGHT_GRADIENT, 0))]
+        self.shared = [
+            rules.shares_cast(*pair, self.codes)
+            for pair in (
+                (FORWARD, 0, WEIGHT_GRADIENT, 1),
+                (FORWARD, 1, INPUT_GRADIENT, 1),
+                (INPUT_GRADIENT, 0, WEIGHT_GRADIENT, 0),
+            )
+        ]
         sizes = (tokens, self.rows, self.columns), (tokens, self.columns, self.rows), (self.rows, self.columns, tokens)
-        self.plans = [fp8_matrix.plan_of(weight.device, recipe, product, *sizes[product], torch.bfloat16)
-                      for product in range(3)] if self.codes else []
+        self.plans = (
+            [
+                fp8_matrix.plan_of(weight.device, recipe, product, *sizes[product], torch.bfloat16)
+                for product in range(3)
+            ]
+            if self.codes
+            else []
+        )
 
     def cast(self, product: int, place: int, matrix: Tensor, shared: bool) -> tuple[Tensor, ...]:
         """Both sides where two products want it."""
         over_rows = SUMS_OVER_ROWS[product][place]
         if self.layer >= 0:
-            made = torch.ops.gnmr_bench.delayed_cast(matrix, self.layer, self.recipe, product, place,
-                                                     shared or not over_rows, shared or over_rows)
+            made = torch.ops.gnmr_bench.delayed_cast(
+                matrix, self.layer, self.recipe, product, place, shared or not over_rows, shared or over_rows
+            )
             return made if self.codes else (made[0], made[0])
         if not self.codes:
             return (cast_operand(matrix, self.recipe, product, place, 0.0, 0, 0),) * 2
-        return torch.ops.gnmr_bench.cast(matrix, self.recipe, product, place, shared or not over_rows,
-                                         shared or over_rows)
+        return torch.ops.gnmr_bench.cast(
+            matrix, self.recipe, product, place, shared or not over_rows, shared or over_rows
+        )
 
     def side(self, product: int, place: int, made: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         half = len(made) // 2
@@ -136,8 +174,9 @@ class Plain:
         groups, plan = self.groups[product], self.plans[product]
         if plan.by == "own":
             return torch.ops.gnmr_bench.tiles(*left, *right, groups)
-        return fp8_matrix.multiply_by_torch(fp8_matrix.Fp8Side(*left), fp8_matrix.Fp8Side(*right), groups,
-                                            torch.bfloat16, plan)
+        return fp8_matrix.multiply_by_torch(
+            fp8_matrix.Fp8Side(*left), fp8_matrix.Fp8Side(*right), groups, torch.bfloat16, plan
+        )
 
 
 class PlainFunction(torch.autograd.Function):
@@ -157,7 +196,7 @@ class PlainFunction(torch.autograd.Function):
     def backward(ctx, output_gradient: Tensor):
         plain, saved = ctx.plain, ctx.saved_tensors
         gradient = output_gradient.reshape(-1, plain.rows)
-        low_input, low_weight = saved[:ctx.parts], saved[ctx.parts:]
+        low_input, low_weight = saved[: ctx.parts], saved[ctx.parts :]
         if not plain.shared[0]:
             low_input = plain.side(WEIGHT_GRADIENT, 1, plain.cast(WEIGHT_GRADIENT, 1, low_input[0], False))
         if not plain.shared[1]:
@@ -187,8 +226,9 @@ def calm(kind: str, sizes: Sizes, device: str, pairs_wanted: int) -> None:
                 module.__class__ = PlainLinear
                 module.plain = Plain(recipe, sizes.tokens, module.weight)
     ctl = gnmr.attach(watched, recipe=recipe, quiet=True, strict=True, watch=True)
-    x = torch.randn(1, sizes.tokens, sizes.width, device=device, dtype=next(stock.parameters()).dtype,
-                    requires_grad=True)
+    x = torch.randn(
+        1, sizes.tokens, sizes.width, device=device, dtype=next(stock.parameters()).dtype, requires_grad=True
+    )
     for model in (stock, watched):
         for layer in model.layers:
             layer.compile(fullgraph=True)
@@ -231,13 +271,18 @@ def calm(kind: str, sizes: Sizes, device: str, pairs_wanted: int) -> None:
             clip_watched()
             if turn >= 0:
                 pairs.append((taken[0], taken[1]))
-        ratios = statistics.quantiles([(two + four) / (one + three)
-                                       for (one, two), (three, four) in zip(pairs[::2], pairs[1::2])], n=4)
-        row += [*(f"{statistics.median(side):.2f}" for side in zip(*pairs)),
-                f"{ratios[1]:.4f} ({ratios[0]:.4f} to {ratios[2]:.4f})"]
+        ratios = statistics.quantiles(
+            [(two + four) / (one + three) for (one, two), (three, four) in zip(pairs[::2], pairs[1::2])], n=4
+        )
+        row += [
+            *(f"{statistics.median(side):.2f}" for side in zip(*pairs)),
+            f"{ratios[1]:.4f} ({ratios[0]:.4f} to {ratios[2]:.4f})",
+        ]
     print("| " + " | ".join(row) + " |", flush=True)
-    off = max(float((one.grad - two.grad).norm() / one.grad.norm())
-              for one, two in zip(stock.parameters(), watched.parameters()))
+    off = max(
+        float((one.grad - two.grad).norm() / one.grad.norm())
+        for one, two in zip(stock.parameters(), watched.parameters())
+    )
     # On a GPU each compilation chooses kernels by their times. Where a sum ends a bit otherwise, torchao's scales
     # (compiled, too) do as well, and all its codes are rounded otherwise: 0.055 was seen, and 0 in other runs.
     if off > (1e-6 if device == "cpu" else 0.1 if kind.startswith("torchao") else 1e-2):
@@ -261,12 +306,21 @@ def main() -> None:
     if given.device == "cpu":
         torch.set_num_threads(1)
     name = torch.cuda.get_device_name() if given.device == "cuda" else "one CPU thread"
-    print(f"{name}, torch {torch.__version__}: two compiled blocks of width {sizes.width}, {sizes.tokens} tokens\n\n"
-          "| low path | forward, backward, alone | with GNMR | ratio | and clipping, alone | with GNMR | ratio |"
-          + (" each waited for, alone | with GNMR | ratio |\n|---|---|---" if given.device == "cuda" else "\n")
-          + "|---|---|---|---|---|---|---|")
-    for kind in given.kind or ["watched", "torchao tensorwise", "torchao rowwise", "own:fp8-tensorwise",
-                               "own:fp8-rowwise", "own:fp8-delayed", "own:fp8-deepseek"]:
+    print(
+        f"{name}, torch {torch.__version__}: two compiled blocks of width {sizes.width}, {sizes.tokens} tokens\n\n"
+        "| low path | forward, backward, alone | with GNMR | ratio | and clipping, alone | with GNMR | ratio |"
+        + (" each waited for, alone | with GNMR | ratio |\n|---|---|---" if given.device == "cuda" else "\n")
+        + "|---|---|---|---|---|---|---|"
+    )
+    for kind in given.kind or [
+        "watched",
+        "torchao tensorwise",
+        "torchao rowwise",
+        "own:fp8-tensorwise",
+        "own:fp8-rowwise",
+        "own:fp8-delayed",
+        "own:fp8-deepseek",
+    ]:
         try:
             calm(kind, sizes, given.device, given.pairs)
         except Exception as fault:  # what cannot be had is told, and the rest goes on

@@ -27,7 +27,6 @@ namespace {
 
 using namespace gnmr::kernels;
 
-
 /// Numbers about as a gradient has them: signs and exponents mixed.
 __global__ void fill(void* data, std::size_t count, bool is_short) {
   for (std::size_t i = blockIdx.x * static_cast<std::size_t>(blockDim.x) + threadIdx.x; i < count;

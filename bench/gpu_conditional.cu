@@ -239,13 +239,12 @@ void check_choices(Kind kind, cudaStream_t stream) {
   constexpr unsigned kChoices = 7;
   const Memory flags(kChoices * sizeof(unsigned));
   const Memory counters(kPaths * sizeof(unsigned));
-  const Plan plan{.choices = kChoices,
-                  .flags = flags.as<unsigned>(),
-                  .sum = nullptr,
-                  .path = 0,
-                  .body = [&](unsigned path, cudaStream_t on) {
-                    count<<<1, 1, 0, on>>>(counters.as<unsigned>() + path);
-                  }};
+  const Plan plan{
+      .choices = kChoices,
+      .flags = flags.as<unsigned>(),
+      .sum = nullptr,
+      .path = 0,
+      .body = [&](unsigned path, cudaStream_t on) { count<<<1, 1, 0, on>>>(counters.as<unsigned>() + path); }};
   const Launchable graph(build(kind, plan, stream));
   for (const unsigned ones : {3u, 0u, 7u}) {
     std::vector<unsigned> values(kChoices, 0);
@@ -319,8 +318,7 @@ std::vector<Row> measure(Clock& clock, const Casts& casts, unsigned choices, con
 }
 
 /// Prints the table; microseconds that a choice of the best kind costs beyond the graph without choices.
-double report(const std::vector<Row>& rows, std::uint64_t matrix_rows, std::uint64_t matrix_columns,
-              unsigned choices) {
+double report(const std::vector<Row>& rows, std::uint64_t matrix_rows, std::uint64_t matrix_columns, unsigned choices) {
   std::printf(
       "\n%u choices, each a cast of %llu x %llu bfloat16\n\n| way | all `tile`, ms | µs a choice more | "
       "all `row`, ms | µs a choice more | made in, ms | MB |\n|---|---|---|---|---|---|---|\n",

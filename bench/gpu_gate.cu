@@ -37,9 +37,16 @@ __global__ void stay(unsigned long long nanoseconds) {
 class Model {
  public:
   explicit Model(std::uint32_t units)
-      : units_(units), gradients_(2 * bytes(2)), parameters_(bytes(2)), masters_(bytes(4)), means_(bytes(4)),
-        squares_(bytes(4)), steps_(units * sizeof(float)), loss_(sizeof(double)) {
-    for (const Memory* memory : {&parameters_, &masters_, &means_, &squares_}) must(cudaMemset(memory->as(), 0, bytes(2)));
+      : units_(units),
+        gradients_(2 * bytes(2)),
+        parameters_(bytes(2)),
+        masters_(bytes(4)),
+        means_(bytes(4)),
+        squares_(bytes(4)),
+        steps_(units * sizeof(float)),
+        loss_(sizeof(double)) {
+    for (const Memory* memory : {&parameters_, &masters_, &means_, &squares_})
+      must(cudaMemset(memory->as(), 0, bytes(2)));
     must(cudaMemset(gradients_.as(), 0, 2 * bytes(2)));
     must(cudaMemset(steps_.as(), 0, units * sizeof(float)));
     must(cudaMemset(loss_.as(), 0, sizeof(double)));

@@ -40,7 +40,7 @@ class Table:
     def __init__(self, path):
         with open(path) as file:
             self.ours = {row["name"]: row["ms"] for row in json.load(file)}
-        print("\n| torch %s | ms | ours, ms | times as fast |\n|---|---|---|---|" % torch.__version__)
+        print(f"\n| torch {torch.__version__} | ms | ours, ms | times as fast |\n|---|---|---|---|")
 
     def add(self, name, milliseconds, ours):
         mine = self.ours[ours]
@@ -56,20 +56,28 @@ def llama(table):
             weights.append(weight)
     gradients = [weight.grad for weight in weights]
     name = "280 weights of LLaMA-2 13B"
-    table.add(f"{name}: _foreach_norm", median_ms(lambda: torch._foreach_norm(gradients, 2)),
-              f"{name}: sums of squares")
-    table.add(f"{name}: clip_grad_norm_", median_ms(lambda: torch.nn.utils.clip_grad_norm_(weights, 1.0)),
-              f"{name}: sums, norms and gate")
+    table.add(
+        f"{name}: _foreach_norm", median_ms(lambda: torch._foreach_norm(gradients, 2)), f"{name}: sums of squares"
+    )
+    table.add(
+        f"{name}: clip_grad_norm_",
+        median_ms(lambda: torch.nn.utils.clip_grad_norm_(weights, 1.0)),
+        f"{name}: sums, norms and gate",
+    )
 
 
 def experts(table, elements, label, runs):
     every = filled((EXPERTS, elements), torch.bfloat16)
     views = list(every.unbind(0))
     name = f"44,544 experts of {label}"
-    table.add(f"{name}: _foreach_norm", median_ms(lambda: torch._foreach_norm(views, 2), runs, 1),
-              f"{name}: sums of squares")
-    table.add(f"{name}: vector_norm(dim=1)", median_ms(lambda: torch.linalg.vector_norm(every, dim=1)),
-              f"{name}: sums of squares")
+    table.add(
+        f"{name}: _foreach_norm", median_ms(lambda: torch._foreach_norm(views, 2), runs, 1), f"{name}: sums of squares"
+    )
+    table.add(
+        f"{name}: vector_norm(dim=1)",
+        median_ms(lambda: torch.linalg.vector_norm(every, dim=1)),
+        f"{name}: sums of squares",
+    )
 
 
 def adamw(table, dtype, label):
@@ -88,8 +96,7 @@ def adamw(table, dtype, label):
 
     note = "" if dtype == torch.float32 else " (moments in bfloat16)"
     table.add(f"{name}: fused AdamW{note}", median_ms(optimizer.step), f"{name}: AdamW")
-    table.add(f"{name}: clip_grad_norm_ and fused AdamW{note}", median_ms(clipped),
-              f"{name}: norms, gate and AdamW")
+    table.add(f"{name}: clip_grad_norm_ and fused AdamW{note}", median_ms(clipped), f"{name}: norms, gate and AdamW")
 
 
 def main():

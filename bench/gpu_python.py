@@ -16,11 +16,11 @@ import time
 from collections.abc import Callable
 
 import torch
+from gnmr.preflight import preflight
 from llama_blocks import LARGE, blocks, own_recipe
 from torch import Tensor, nn
 
 import gnmr
-from gnmr.preflight import preflight
 
 TOKENS = LARGE.tokens
 MIB = 2**20
@@ -88,8 +88,9 @@ def freed() -> None:
 def memory(kind: str, compiles: bool) -> None:
     """A row: peaks over forward, backward and `ctl.trial`."""
     model, recipe = blocks(kind, 1, LARGE, "cuda"), own_recipe(kind)
-    ctl = gnmr.attach(model, recipe=recipe, quiet=True, strict=True, warmup_samples=4, lock_steps=1, common_share=1.0,
-                      max_o=1.0)
+    ctl = gnmr.attach(
+        model, recipe=recipe, quiet=True, strict=True, warmup_samples=4, lock_steps=1, common_share=1.0, max_o=1.0
+    )
     for layer in model.layers if compiles else ():
         layer.compile()
     x = torch.empty(1, TOKENS, LARGE.width, device="cuda", dtype=torch.bfloat16, requires_grad=True)
@@ -113,7 +114,7 @@ def memory(kind: str, compiles: bool) -> None:
     calm = peak_of(step)
     ahead = preflight(ctl.units, ctl.supervisor.max_recovered)
     needs = sorted(ctl.units, key=lambda unit: unit.switch.recovery_bytes().at(TOKENS))
-    worst = [unit.name for unit in needs[len(needs) - min(ctl.supervisor.max_recovered, len(needs)):]]
+    worst = [unit.name for unit in needs[len(needs) - min(ctl.supervisor.max_recovered, len(needs)) :]]
     for name in worst:
         ctl.set(name, "high")
     step()
@@ -124,10 +125,15 @@ def memory(kind: str, compiles: bool) -> None:
     factor = 100.0
     trial = peak_of(step)
     how = "compiled" if compiles else "eager"
-    row = [f"{kind}, {how}", f"{calm / MIB:.0f}", f"{len(worst)} of {len(ctl.units)}",
-           f"{(high - calm) / MIB:+.0f}{disturbed}", f"{ahead.recovery.at(TOKENS) / MIB:.0f}",
-           f"{(trial - calm) / MIB:+.0f}" if rerun == "trial" else f"no trial ({rerun or 'none'})",
-           f"{ahead.trial.at(TOKENS) / MIB:.0f}"]
+    row = [
+        f"{kind}, {how}",
+        f"{calm / MIB:.0f}",
+        f"{len(worst)} of {len(ctl.units)}",
+        f"{(high - calm) / MIB:+.0f}{disturbed}",
+        f"{ahead.recovery.at(TOKENS) / MIB:.0f}",
+        f"{(trial - calm) / MIB:+.0f}" if rerun == "trial" else f"no trial ({rerun or 'none'})",
+        f"{ahead.trial.at(TOKENS) / MIB:.0f}",
+    ]
     print("| " + " | ".join(row) + " |", flush=True)
     ctl.detach()
 
@@ -146,15 +152,19 @@ def main() -> None:
     wanted = sys.argv[1:] or ["memory", "clipping"]
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
     if "memory" in wanted:
-        print("\nWhat recovery and a trial add: one block of LLaMA-2 13B's shapes, 4,096 tokens, bfloat16, MiB\n\n"
-              "| low path | peak of a calm step | worst set | it adds | told ahead | a trial adds | told ahead |\n"
-              "|---|---|---|---|---|---|---|")
+        print(
+            "\nWhat recovery and a trial add: one block of LLaMA-2 13B's shapes, 4,096 tokens, bfloat16, MiB\n\n"
+            "| low path | peak of a calm step | worst set | it adds | told ahead | a trial adds | told ahead |\n"
+            "|---|---|---|---|---|---|---|"
+        )
         for kind in ("torchao tensorwise", "torchao rowwise", "own:fp8-tensorwise"):
             for compiles in (False, True):
                 attempt(kind, lambda kind=kind, compiles=compiles: memory(kind, compiles))
     if "clipping" in wanted:
-        print("\n| gradients | clip_grad_norm_, ms | ctl.step, ms | ratio | host, clip_grad_norm_ | host, ctl.step |"
-              "\n|---|---|---|---|---|---|")
+        print(
+            "\n| gradients | clip_grad_norm_, ms | ctl.step, ms | ratio | host, clip_grad_norm_ | host, ctl.step |"
+            "\n|---|---|---|---|---|---|"
+        )
         for max_norm, what in ((1e9, "nothing to clip"), (1e-3, "clipped")):
             compare(f"280 weights of LLaMA-2 13B, {what}", "13B", max_norm, 9)
             freed()

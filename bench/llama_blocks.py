@@ -38,8 +38,9 @@ class Block(nn.Module):
             return values.view(rows, tokens, self.heads, -1).transpose(1, 2)
 
         h = self.norm(x)
-        mixed = functional.scaled_dot_product_attention(heads(self.q(h)), heads(self.k(h)), heads(self.v(h)),
-                                                        is_causal=True)
+        mixed = functional.scaled_dot_product_attention(
+            heads(self.q(h)), heads(self.k(h)), heads(self.v(h)), is_causal=True
+        )
         x = x + self.o(mixed.transpose(1, 2).reshape(rows, tokens, width))
         h = self.norm2(x)
         return x + self.down(functional.silu(self.gate(h)) * self.up(h))

@@ -3,9 +3,11 @@
 
     python bench/train_speed.py build/lib/libgnmr_engine.so [--steps 60] [--threads 2] [--rounds 3]
 
-Prints tokens a second of both and their ratio (above 1: the engine is faster), what norms and control cost, and what each
-recipe's emulated casts cost. The two sides take turns, and the median step counts, so that a busy machine hits both.
+Prints tokens a second of both and their ratio (above 1: the engine is faster), what norms and control cost, and what
+each recipe's emulated casts cost. The two sides take turns, and the median step counts, so that a busy
+machine hits both.
 """
+
 import argparse
 import json
 import math
@@ -15,9 +17,9 @@ import tempfile
 import time
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-import torch  # noqa: E402
-from torch import nn  # noqa: E402
-from torch.nn import functional as F  # noqa: E402
+import torch
+from torch import nn
+from torch.nn import functional as F
 
 WIDTH, LAYERS, HEADS, INNER, VOCABULARY = 96, 4, 3, 256, 256  # the preset nano
 BATCH, SEQUENCE = 8, 128
@@ -72,11 +74,11 @@ def plain_torch_seconds(steps):
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
     data = torch.randint(0, VOCABULARY, (1 << 20,))
     seconds = []
-    for step in range(steps):
+    for _ in range(steps):
         begin = time.perf_counter()
         starts = torch.randint(0, data.numel() - SEQUENCE - 1, (BATCH,)).tolist()
-        tokens = torch.stack([data[s:s + SEQUENCE] for s in starts])
-        targets = torch.stack([data[s + 1:s + 1 + SEQUENCE] for s in starts])
+        tokens = torch.stack([data[s : s + SEQUENCE] for s in starts])
+        targets = torch.stack([data[s + 1 : s + 1 + SEQUENCE] for s in starts])
         loss = F.cross_entropy(model(tokens).view(-1, VOCABULARY), targets.view(-1))
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -84,16 +86,25 @@ def plain_torch_seconds(steps):
         optimizer.zero_grad(set_to_none=True)
         loss.item()
         seconds.append(time.perf_counter() - begin)
-    return statistics.median(seconds[steps // 5:])
+    return statistics.median(seconds[steps // 5 :])
 
 
 def engine_run(steps, threads, **settings):
     with tempfile.TemporaryDirectory() as folder:
-        wanted = {"model": "nano", "steps": steps, "batch": BATCH, "sequence": SEQUENCE, "threads": threads,
-                  "out": os.path.join(folder, "run"), "eval_every": 0, "eval_batches": 1, "checkpoint_every": 0,
-                  **settings}
+        wanted = {
+            "model": "nano",
+            "steps": steps,
+            "batch": BATCH,
+            "sequence": SEQUENCE,
+            "threads": threads,
+            "out": os.path.join(folder, "run"),
+            "eval_every": 0,
+            "eval_batches": 1,
+            "checkpoint_every": 0,
+            **settings,
+        }
         result = json.loads(torch.ops.gnmr.train(json.dumps(wanted), ""))
-    result["median"] = statistics.median(result["seconds"][steps // 5:])
+    result["median"] = statistics.median(result["seconds"][steps // 5 :])
     return result
 
 
@@ -114,15 +125,23 @@ def main():
     for _ in range(arguments.rounds):
         plain.append(plain_torch_seconds(arguments.steps))
         high.append(engine_run(arguments.steps, arguments.threads, recipe="none", controller="none")["median"])
-        low.append(engine_run(arguments.steps, arguments.threads, recipe="fp8-tensorwise", controller="gnmr",
-                              options=NORMS))
-        patrol.append(engine_run(arguments.steps, arguments.threads, recipe="fp8-tensorwise", controller="gnmr",
-                                 patrol=1.0)["median"])
-    print(f"torch {torch.__version__}, {arguments.threads} threads, nano, {tokens} tokens a step, median of "
-          f"{arguments.steps} steps, {arguments.rounds} rounds")
+        low.append(
+            engine_run(arguments.steps, arguments.threads, recipe="fp8-tensorwise", controller="gnmr", options=NORMS)
+        )
+        patrol.append(
+            engine_run(arguments.steps, arguments.threads, recipe="fp8-tensorwise", controller="gnmr", patrol=1.0)[
+                "median"
+            ]
+        )
+    print(
+        f"torch {torch.__version__}, {arguments.threads} threads, nano, {tokens} tokens a step, median of "
+        f"{arguments.steps} steps, {arguments.rounds} rounds"
+    )
     print(f"{'plain torch modules in Python':42} {tokens / statistics.median(plain):9.0f} tokens/s")
-    print(f"{'engine, high precision, no controller':42} {tokens / statistics.median(high):9.0f} tokens/s   ratio "
-          f"{statistics.median(plain) / statistics.median(high):.2f}")
+    print(
+        f"{'engine, high precision, no controller':42} {tokens / statistics.median(high):9.0f} tokens/s   ratio "
+        f"{statistics.median(plain) / statistics.median(high):.2f}"
+    )
     norms = statistics.median(run["norm_share"] for run in low)
     control = statistics.median(run["control_share"] for run in low)
     print(f"{'norms (clipping needs them too)':42} {100 * norms:8.2f}% of a step with fp8-tensorwise and gnmr")
@@ -130,15 +149,30 @@ def main():
     ratio = statistics.median(patrol) / statistics.median(run["median"] for run in low)
     print(f"{'patrol of all layers in each step':42} {ratio:8.2f} of a step without it")
     base = statistics.median(high)
-    for recipe in ("bf16", "int8", "int4-act", "fp8-tensorwise", "fp8-delayed", "fp8-rowwise", "fp8-deepseek", "mxfp8",
-                   "nvfp4", "nvfp4-hadamard"):
+    for recipe in (
+        "bf16",
+        "int8",
+        "int4-act",
+        "fp8-tensorwise",
+        "fp8-delayed",
+        "fp8-rowwise",
+        "fp8-deepseek",
+        "mxfp8",
+        "nvfp4",
+        "nvfp4-hadamard",
+    ):
         run = engine_run(arguments.steps, arguments.threads, recipe=recipe, controller="gnmr", options=NORMS)
-        print(f"{'recipe ' + recipe:42} {tokens / run['median']:9.0f} tokens/s   step / high-precision step "
-              f"{run['median'] / base:.2f}")
-    measured = engine_run(arguments.steps, arguments.threads, recipe="fp8-tensorwise", controller="gnmr", evidence=True,
-                          options=NORMS)
-    print(f"{'recipe fp8-tensorwise with evidence':42} {tokens / measured['median']:9.0f} tokens/s   step / high-precision "
-          f"step {measured['median'] / base:.2f}")
+        print(
+            f"{'recipe ' + recipe:42} {tokens / run['median']:9.0f} tokens/s   step / high-precision step "
+            f"{run['median'] / base:.2f}"
+        )
+    measured = engine_run(
+        arguments.steps, arguments.threads, recipe="fp8-tensorwise", controller="gnmr", evidence=True, options=NORMS
+    )
+    print(
+        f"{'recipe fp8-tensorwise with evidence':42} {tokens / measured['median']:9.0f} tokens/s   "
+        f"step / high-precision step {measured['median'] / base:.2f}"
+    )
     if not all(math.isfinite(value) for value in plain + high):
         raise SystemExit("a measurement is not finite")
 

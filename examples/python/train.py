@@ -55,8 +55,10 @@ def main(steps: int) -> None:
         if result.applied:
             optimizer.step()
         if result.rerun:
-            print(f"step {step}: {result.rerun}, verdict {result.verdict}; to high precision: "
-                  f"{', '.join(result.admitted) or 'nobody'}; loss {float(loss.detach()):.3f}, then {result.loss:.3f}")
+            print(
+                f"step {step}: {result.rerun}, verdict {result.verdict}; to high precision: "
+                f"{', '.join(result.admitted) or 'nobody'}; loss {float(loss.detach()):.3f}, then {result.loss:.3f}"
+            )
         elif step % 20 == 0:
             print(f"step {step}: loss {float(loss.detach()):.3f}, gradient norm {result.total_norm:.3f}")
     ctl.detach()

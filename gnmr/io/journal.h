@@ -71,16 +71,16 @@ struct JournalEvent {
 /// A step that was run again before its update. What is not known is absent or empty.
 struct JournalTrial {
   std::int64_t step = 0;
-  std::string verdict = {};              // `numeric`, `common`, `unlocated`; `none`: not judged, as in a replay
-  std::vector<std::string> units = {};   // whose low paths stood out
-  std::vector<double> errors = {};       // beside `units`
-  std::vector<double> losses = {};       // of the alarmed run of the step, then of the rerun
-  double seconds = 0;                    // that the rerun took
-  std::string rerun = "trial";           // or `replay`
-  std::vector<std::string> places = {};  // beside `units`: `forward`, `input_gradient`, `weight_gradient`
-  std::vector<double> excesses = {};     // beside `units`: the error over its limit
-  std::optional<double> distance = {};   // how far apart at least the two gradients are, relative to the rerun's
-  std::vector<double> norms = {};        // of the whole gradient, in the order of `losses`
+  std::string verdict = {};               // `numeric`, `common`, `unlocated`; `none`: not judged, as in a replay
+  std::vector<std::string> units = {};    // whose low paths stood out
+  std::vector<double> errors = {};        // beside `units`
+  std::vector<double> losses = {};        // of the alarmed run of the step, then of the rerun
+  double seconds = 0;                     // that the rerun took
+  std::string rerun = "trial";            // or `replay`
+  std::vector<std::string> places = {};   // beside `units`: `forward`, `input_gradient`, `weight_gradient`
+  std::vector<double> excesses = {};      // beside `units`: the error over its limit
+  std::optional<double> distance = {};    // how far apart at least the two gradients are, relative to the rerun's
+  std::vector<double> norms = {};         // of the whole gradient, in the order of `losses`
   std::optional<std::int64_t> rank = {};  // for the verdict `unlocated`: on which the fault seems to have been
   std::optional<bool> applied = {};       // whether the rerun's gradient made an update
   std::string why = {};                   // what raised the alarm, in words

@@ -27,8 +27,8 @@ void append_json_number(std::string& out, std::int64_t value);
 /// Appends a whole number.
 void append_json_number(std::string& out, std::uint64_t value);
 
-/// Throws an `Error` where brackets are nested deeper than any file of ours has them. To be called before a text becomes
-/// a document: documents are copied and printed by functions that call themselves for each level.
+/// Throws an `Error` where brackets are nested deeper than any file of ours has them. To be called before a text
+/// becomes a document: documents are copied and printed by functions that call themselves for each level.
 void refuse_deep_json(std::string_view text);
 
 /// What the JSON parser's message says about `text`, in our words: `not JSON: line 3, column 5: unexpected '}';

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gnmr/kernels/adamw.h"
-
 #include <cuda_bf16.h>
 
 #include <algorithm>
 #include <cstring>
 #include <vector>
 
+#include "gnmr/kernels/adamw.h"
 #include "gnmr/kernels/cuda_memory.h"
 
 namespace gnmr::kernels {
@@ -22,8 +21,8 @@ constexpr unsigned kChunkElements = kThreads * kPerThread * kBatch * 4;
 using BFloat16 = std::uint16_t;
 
 struct Tensor {
-  void* value;         // what is updated: the parameter, or its master copy
-  BFloat16* rounded;   // the parameter beside a master copy; null: none
+  void* value;        // what is updated: the parameter, or its master copy
+  BFloat16* rounded;  // the parameter beside a master copy; null: none
   float* mean;
   float* square;
   float* steps;
@@ -294,7 +293,8 @@ bool AdamW::step(std::span<const AdamWTensor> tensors, const AdamWSettings& sett
 
 bool AdamW::set_tensors(std::span<const AdamWTensor> tensors, void* stream) {
   Impl& self = *impl_;
-  if (self.has_table && std::equal(tensors.begin(), tensors.end(), self.given.begin(), self.given.end(), has_table_of)) {
+  if (self.has_table &&
+      std::equal(tensors.begin(), tensors.end(), self.given.begin(), self.given.end(), has_table_of)) {
     return false;
   }
   check_tensors(tensors);

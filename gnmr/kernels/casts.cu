@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gnmr/kernels/casts.h"
-
 #include <algorithm>
 #include <type_traits>
 #include <utility>
@@ -8,6 +6,7 @@
 #include "gnmr/kernels/block_sum.cuh"
 #include "gnmr/kernels/cast_patch.cuh"
 #include "gnmr/kernels/cast_tally.cuh"
+#include "gnmr/kernels/casts.h"
 #include "gnmr/kernels/cuda_memory.h"
 #include "gnmr/kernels/fp8_codes.cuh"
 #include "gnmr/kernels/turned_tile.cuh"
@@ -25,7 +24,7 @@ __host__ __device__ constexpr bool is_one_cast(Kind kind) { return kind == Kind:
 
 // Blocks on an SM: as many as registers allow.
 template <class Element, Kind kKind, bool kCounts>
-constexpr unsigned kBlocksAnSm = Element::kPerWord == 1             ? 2
+constexpr unsigned kBlocksAnSm = Element::kPerWord == 1           ? 2
                                  : is_one_cast(kKind) && !kCounts ? 4
                                                                   : 3;
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gnmr/kernels/clipped_norms.h"
-
 #include <cmath>
 #include <cstring>
 
+#include "gnmr/kernels/clipped_norms.h"
 #include "gnmr/kernels/host_mail.cuh"
 #include "gnmr/kernels/launch_graph.cuh"
 
@@ -14,8 +13,8 @@ __global__ void __launch_bounds__(kCopyThreads) fetch_words(const Word* from, Wo
   copy_words(from, to, count);
 }
 
-__global__ void __launch_bounds__(kCopyThreads) send_numbers(const Gate* gate, const double* sums, std::size_t sum_words,
-                                                             Word* to) {
+__global__ void __launch_bounds__(kCopyThreads)
+    send_numbers(const Gate* gate, const double* sums, std::size_t sum_words, Word* to) {
   constexpr std::size_t kGateWords = sizeof(Gate) / sizeof(Word);
   copy_words(reinterpret_cast<const Word*>(gate), to, kGateWords);
   copy_words(reinterpret_cast<const Word*>(sums), to + kGateWords, sum_words);
@@ -35,7 +34,8 @@ struct Slot : MailSlot {
 }  // namespace
 
 struct ClippedNorms::Impl {
-  explicit Impl(std::uint32_t unit_count) : units(unit_count), norms(unit_count), sums(unit_count + 1), gate(1), factor(1) {
+  explicit Impl(std::uint32_t unit_count)
+      : units(unit_count), norms(unit_count), sums(unit_count + 1), gate(1), factor(1) {
     check_cuda(cudaMemset(gate.data(), 0, sizeof(Gate)), "cudaMemset");
     check_cuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
   }
@@ -55,7 +55,7 @@ struct ClippedNorms::Impl {
     if (std::isfinite(max_norm)) norms.scale_at(addresses.data(), gate.data(), stream);
     const std::size_t sum_words = words_for(units * sizeof(double));
     send_numbers<<<blocks_to_copy(sum_words), kCopyThreads, 0, stream>>>(gate.data(), sums.data(), sum_words,
-                                                                        reinterpret_cast<Word*>(to.results.data()));
+                                                                         reinterpret_cast<Word*>(to.results.data()));
     check_launch("send_numbers");
   }
 

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gnmr/kernels/compare.h"
-
 #include <algorithm>
 #include <limits>
 #include <type_traits>
 
 #include "gnmr/kernels/block_sum.cuh"
+#include "gnmr/kernels/compare.h"
 #include "gnmr/kernels/cuda_memory.h"
 #include "gnmr/kernels/random_bits.cuh"
 
@@ -33,7 +32,7 @@ constexpr bool kIsShort = std::is_same_v<Scalar, Short>;
 
 /// Elements that a thread takes at a time of two arrays.
 template <class Low, class High>
-constexpr unsigned kGroup = kIsShort<Low> && kIsShort<High> ? 8 : 4;
+constexpr unsigned kGroup = kIsShort<Low>&& kIsShort<High> ? 8 : 4;
 
 template <unsigned kCount>
 struct Values {

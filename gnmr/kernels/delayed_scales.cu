@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gnmr/kernels/delayed_scales.h"
-
 #include <limits>
 #include <string>
 
 #include "gnmr/kernels/block_sum.cuh"
 #include "gnmr/kernels/cuda_memory.h"
 #include "gnmr/kernels/delayed_rings.h"
+#include "gnmr/kernels/delayed_scales.h"
 
 namespace gnmr::kernels {
 namespace {

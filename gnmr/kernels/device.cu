@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gnmr/kernels/device.h"
-
 #include <cuda_runtime.h>
+
+#include "gnmr/kernels/device.h"
 
 namespace gnmr::kernels {
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gnmr/kernels/gated_step.h"
-
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <string>
 #include <vector>
 
+#include "gnmr/kernels/gated_step.h"
 #include "gnmr/kernels/host_mail.cuh"
 #include "gnmr/kernels/launch_graph.cuh"
 
@@ -64,8 +63,12 @@ struct Slot : MailSlot {
 
 struct GatedStep::Impl {
   explicit Impl(const GatedStepSettings& given)
-      : settings(given), norms(given.parameters), signals(given.units, given.signals), unit_norms(given.units + 1),
-        sampled(given.units + 1), results(result_bytes(0)) {
+      : settings(given),
+        norms(given.parameters),
+        signals(given.units, given.signals),
+        unit_norms(given.units + 1),
+        sampled(given.units + 1),
+        results(result_bytes(0)) {
     // Padding travels too.
     check_cuda(cudaMemset(results.data(), 0, result_bytes(0)), "cudaMemset");
     check_cuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
@@ -109,7 +112,7 @@ struct GatedStep::Impl {
     auto* const found = reinterpret_cast<Results*>(results.data());
     auto* const sums = reinterpret_cast<double*>(found + 1);
     fetch<<<blocks_to_copy(reserved_words), kCopyThreads, 0, stream>>>(reinterpret_cast<const Told*>(slot.told.data()),
-                                                                   told.data(), reserved_words, found);
+                                                                       told.data(), reserved_words, found);
     check_launch("fetch");
     norms.sum_squares_at(reinterpret_cast<const void* const*>(bytes + kGradientsAt), sums, stream);
     norms.clip(sums, settings.max_norm, {.gate = &found->gate}, stream);

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gnmr/kernels/norms.h"
-
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -11,6 +9,7 @@
 
 #include "gnmr/kernels/block_sum.cuh"
 #include "gnmr/kernels/cuda_memory.h"
+#include "gnmr/kernels/norms.h"
 
 namespace gnmr::kernels {
 namespace {
@@ -83,9 +82,7 @@ struct BFloat16 {
   static __device__ std::uint16_t scaled(std::uint16_t bits, float factor) {
     return rounded(static_cast<float>(value(bits)) * factor);
   }
-  static __device__ unsigned scaled_word(unsigned word, float factor) {
-    return scaled_halves<BFloat16>(word, factor);
-  }
+  static __device__ unsigned scaled_word(unsigned word, float factor) { return scaled_halves<BFloat16>(word, factor); }
 };
 
 struct Float16 {
@@ -372,8 +369,8 @@ void UnitNorms::sum_squares_at(const void* const* addresses, double* sums, void*
     unit_squares<kWarpLanes><<<blocks_for(self.units, kThreads / kWarpLanes), kThreads, 0, on>>>(
         self.partials.data(), self.device_first_chunk(), self.units, sums);
   } else {
-    unit_squares<kThreads><<<self.units, kThreads, 0, on>>>(self.partials.data(), self.device_first_chunk(),
-                                                            self.units, sums);
+    unit_squares<kThreads>
+        <<<self.units, kThreads, 0, on>>>(self.partials.data(), self.device_first_chunk(), self.units, sums);
   }
   check_launch("unit_squares");
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gnmr/kernels/read_floor.h"
-
 #include "gnmr/kernels/cuda_memory.h"
+#include "gnmr/kernels/read_floor.h"
 
 namespace gnmr::kernels {
 namespace {

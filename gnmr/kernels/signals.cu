@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gnmr/kernels/signals.h"
-
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -9,6 +7,7 @@
 
 #include "gnmr/kernels/block_sum.cuh"
 #include "gnmr/kernels/cuda_memory.h"
+#include "gnmr/kernels/signals.h"
 
 // Compiled with -fmad=false: every operation is rounded by itself, as in the core.
 
@@ -73,9 +72,8 @@ __device__ Counts read_counts(const Counts* from) {
           __ldcg(&from->free_risks), __ldcg(&from->unmeasured), __ldcg(&from->standing_out)};
 }
 
-__global__ void __launch_bounds__(kThreads)
-    changes(const __grid_constant__ Step step, AlarmRules rules, Hold given, const Hold* __restrict__ on_device,
-            SignalOutputs outputs) {
+__global__ void __launch_bounds__(kThreads) changes(const __grid_constant__ Step step, AlarmRules rules, Hold given,
+                                                    const Hold* __restrict__ on_device, SignalOutputs outputs) {
   Totals& totals = *step.totals;
   const StepColumns columns = columns_of(step);
   const double centre = centre_of(totals.centre_sum, totals.centre_count);

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gnmr/kernels/thin_rows.h"
-
 #include "gnmr/kernels/block_sum.cuh"
 #include "gnmr/kernels/cuda_memory.h"
 #include "gnmr/kernels/matrix_vectors.cuh"
 #include "gnmr/kernels/random_bits.cuh"
+#include "gnmr/kernels/thin_rows.h"
 
 namespace gnmr::kernels {
 namespace {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gnmr/kernels/unit_gather.h"
-
 #include <cstring>
 
 #include "gnmr/kernels/cuda_memory.h"
+#include "gnmr/kernels/unit_gather.h"
 
 namespace gnmr::kernels {
 namespace {

@@ -32,8 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if _core.HAS_PROGRAM and words and not words[0].startswith("-") and words[0] not in _OWN:
         return _guarded(lambda: program.run(words))
     about = _ABOUT + (_PROGRAM if _core.HAS_PROGRAM else "")
-    parser = argparse.ArgumentParser(prog="python -m gnmr", description=about,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m gnmr", description=about, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--version", action="version", version=f"gnmr {_core.VERSION}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     commands.add_parser("options", help="the controller's options: names, defaults, ranges, what they mean")
@@ -64,8 +65,9 @@ def _add_doctor(commands: Any, words: Sequence[str]) -> None:
         return
     from gnmr import doctor
 
-    parser = commands.add_parser("doctor", help=about, description=doctor.ABOUT,
-                                 formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = commands.add_parser(
+        "doctor", help=about, description=doctor.ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     doctor.add_arguments(parser)
 
 
@@ -106,8 +108,14 @@ def _replay(chosen: argparse.Namespace) -> int:
 #: What Python tells in its own words; all other commands are the program's, where that is built in.
 _OWN = frozenset({"doctor", "options", "recipes"})
 
-_COMMANDS = {"doctor": _doctor, "options": _options, "recipes": _recipes, "replay": _replay,
-             "explain": run_pages.run_explain, "report": run_pages.run_report}
+_COMMANDS = {
+    "doctor": _doctor,
+    "options": _options,
+    "recipes": _recipes,
+    "replay": _replay,
+    "explain": run_pages.run_explain,
+    "report": run_pages.run_report,
+}
 
 if __name__ == "__main__":
     sys.exit(main())

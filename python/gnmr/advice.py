@@ -39,36 +39,45 @@ def _watching(summary: Summary) -> str:
 def _warming_up(summary: Summary) -> str:
     if summary.steps >= summary.warmup_steps or summary.alarms:
         return ""
-    return (f"{summary.steps} of the first {summary.warmup_steps} steps (warmup_samples) are over: norms alone are "
-            "judged after that")
+    return (
+        f"{summary.steps} of the first {summary.warmup_steps} steps (warmup_samples) are over: norms alone are "
+        "judged after that"
+    )
 
 
 def _unsampled(summary: Summary) -> str:
     names = [unit.name for unit in summary.units if not unit.is_sampled]
     if summary.steps < _LONG_ENOUGH or not names:
         return ""
-    return (f"{_listed(names)} never had a gradient and are not watched: are they used, and does their input need "
-            "gradients where they are frozen?")
+    return (
+        f"{_listed(names)} never had a gradient and are not watched: are they used, and does their input need "
+        "gradients where they are frozen?"
+    )
 
 
 def _budget(summary: Summary) -> str:
     if summary.denied_steps < _A_FEW or summary.denied_steps < _OFTEN_DENIED * summary.alarms:
         return ""
-    return (f"the budget of {summary.budget} units had no room in {summary.denied_steps} steps, up to "
-            f"{summary.most_wanted} units wanted recovery at once: raise max_o")
+    return (
+        f"the budget of {summary.budget} units had no room in {summary.denied_steps} steps, up to "
+        f"{summary.most_wanted} units wanted recovery at once: raise max_o"
+    )
 
 
 def _mostly_high(summary: Summary) -> str:
     names = [unit.name for unit in summary.units if unit.recovery_share > _MOST_OF_A_RUN]
     if summary.steps < _LONG_ENOUGH or not names:
         return ""
-    return (f"{_listed(names)} ran in recovery for most of the run: keep it high with "
-            f"ctl.set({names[0]!r}, \"high\"), which leaves the budget to others")
+    return (
+        f"{_listed(names)} ran in recovery for most of the run: keep it high with "
+        f'ctl.set({names[0]!r}, "high"), which leaves the budget to others'
+    )
 
 
 def _relapses(summary: Summary) -> str:
-    names = [unit.name for unit in summary.units if unit.admissions >= _RELAPSES
-             and unit.recovery_share <= _MOST_OF_A_RUN]
+    names = [
+        unit.name for unit in summary.units if unit.admissions >= _RELAPSES and unit.recovery_share <= _MOST_OF_A_RUN
+    ]
     if not names:
         return ""
     return f"{_listed(names)} came back to recovery {_RELAPSES} times or more: raise lock_steps"
@@ -78,8 +87,9 @@ def _futile(summary: Summary) -> str:
     names = [unit.name for unit in summary.units if unit.futile]
     if not names:
         return ""
-    return (f"high precision did not help {_listed(names)}: the cause is elsewhere (data, learning rate, the layer "
-            "itself)")
+    return (
+        f"high precision did not help {_listed(names)}: the cause is elsewhere (data, learning rate, the layer itself)"
+    )
 
 
 def _common(summary: Summary) -> str:
@@ -87,9 +97,13 @@ def _common(summary: Summary) -> str:
 
 
 def _unlocated(summary: Summary) -> str:
-    return _mostly(summary, "unlocated", "high precision did not show the alarm, and no unit was above its limit: "
-                                         "errors of several units together, or a fault that does not repeat; is the "
-                                         "closure the same step (data, random numbers)?")
+    return _mostly(
+        summary,
+        "unlocated",
+        "high precision did not show the alarm, and no unit was above its limit: "
+        "errors of several units together, or a fault that does not repeat; is the "
+        "closure the same step (data, random numbers)?",
+    )
 
 
 def _mostly(summary: Summary, verdict: str, text: str) -> str:
@@ -100,8 +114,10 @@ def _mostly(summary: Summary, verdict: str, text: str) -> str:
 def _untried(summary: Summary) -> str:
     if not (summary.can_try and summary.alarms >= _A_FEW and summary.reruns == 0):
         return ""
-    return (f"{summary.alarms} alarms were decided by norms alone: where a step can run again, ctl.trial(closure) in "
-            "the place of ctl.step finds the layer at fault")
+    return (
+        f"{summary.alarms} alarms were decided by norms alone: where a step can run again, ctl.trial(closure) in "
+        "the place of ctl.step finds the layer at fault"
+    )
 
 
 def _calm(summary: Summary) -> str:
@@ -110,9 +126,19 @@ def _calm(summary: Summary) -> str:
 
 #: In the order in which they are told.
 RULES: dict[str, Callable[[Summary], str]] = {
-    "disarmed": _disarmed, "no low path": _no_low_path, "watching": _watching, "unsampled": _unsampled,
-    "budget": _budget, "mostly high": _mostly_high, "relapses": _relapses, "futile": _futile, "common": _common,
-    "unlocated": _unlocated, "untried": _untried, "warming up": _warming_up, "calm": _calm,
+    "disarmed": _disarmed,
+    "no low path": _no_low_path,
+    "watching": _watching,
+    "unsampled": _unsampled,
+    "budget": _budget,
+    "mostly high": _mostly_high,
+    "relapses": _relapses,
+    "futile": _futile,
+    "common": _common,
+    "unlocated": _unlocated,
+    "untried": _untried,
+    "warming up": _warming_up,
+    "calm": _calm,
 }
 
 

@@ -123,11 +123,20 @@ def attach(
 
     def make() -> Control:
         parts = ControlParts(
-            model, joined, make_supervisor(chosen.lag, resume_step),
-            gradients_of(model, joined.found.units, gradients, copies), kill_switch, clock,
-            Exchange(ranks) if ranks is not None else None, gradients, replicas or {}, words, make_supervisor,
+            model,
+            joined,
+            make_supervisor(chosen.lag, resume_step),
+            gradients_of(model, joined.found.units, gradients, copies),
+            kill_switch,
+            clock,
+            Exchange(ranks) if ranks is not None else None,
+            gradients,
+            replicas or {},
+            words,
+            make_supervisor,
             lag_is_free=lag is None,
-            asked={"watch": watch, "watch_steps": watch_steps, "disarm_after": disarm_after, "seed": seed})
+            asked={"watch": watch, "watch_steps": watch_steps, "disarm_after": disarm_after, "seed": seed},
+        )
         control = Control(parts, strict=strict, quiet=quiet)
         mistakes.own(control, joined.found.units)
         return control
@@ -144,8 +153,9 @@ def _alone(run: Callable[[], _Result]) -> _Result:
     return run()
 
 
-def _find(model: nn.Module, choice: UnitChoice, preset: str,
-          options: dict[str, float | str]) -> tuple[Options, FoundUnits]:
+def _find(
+    model: nn.Module, choice: UnitChoice, preset: str, options: dict[str, float | str]
+) -> tuple[Options, FoundUnits]:
     """The options, and the units of this process."""
     chosen = _with_lag(preset, options, 0)
     if any(isinstance(parameter, UninitializedParameter) for parameter in model.parameters()):
@@ -156,8 +166,9 @@ def _find(model: nn.Module, choice: UnitChoice, preset: str,
     mistakes.check_recipe(choice.recipe, found.units)
     check_low_paths(model, found.units)
     if type(model).__name__ == "DataParallel" and any(unit.switch is not None for unit in found.units):
-        raise Error("attach: copies that nn.DataParallel makes of a model cannot be switched: expected "
-                    "DistributedDataParallel")
+        raise Error(
+            "attach: copies that nn.DataParallel makes of a model cannot be switched: expected DistributedDataParallel"
+        )
     for unit in found.units:
         frozen = not any(parameter.requires_grad for parameter in unit.parameters)
         if isinstance(unit.switch, LayerSwitch) and frozen:
@@ -168,8 +179,10 @@ def _find(model: nn.Module, choice: UnitChoice, preset: str,
 def _with_lag(preset: str, options: dict[str, float | str], lag: int) -> Options:
     chosen = Options(preset, **options, lag=lag)  # type: ignore[arg-type]
     if lag != 0 and chosen.guard != "none":
-        raise Error(f"option `guard`: expected none with lag 1, got {chosen.guard}: the update does not wait for the "
-                    "norms; use lag=0")
+        raise Error(
+            f"option `guard`: expected none with lag 1, got {chosen.guard}: the update does not wait for the "
+            "norms; use lag=0"
+        )
     return chosen
 
 
@@ -178,8 +191,14 @@ def _can_be_late(model: nn.Module, found: FoundUnits, options: Options) -> bool:
     all gradients, which are on one device."""
     devices = {parameter.device for parameter in model.parameters() if parameter.requires_grad}
     devices |= {parameter.device for unit in found.units for parameter in unit.parameters}
-    return (_core.kernels_available() and options.guard == "none" and options.selector != "trial"
-            and options.lock_steps > 1 and len(devices) == 1 and next(iter(devices)).type == "cuda")
+    return (
+        _core.kernels_available()
+        and options.guard == "none"
+        and options.selector != "trial"
+        and options.lock_steps > 1
+        and len(devices) == 1
+        and next(iter(devices)).type == "cuda"
+    )
 
 
 def _kill_switch(folder: str, resume_step: int | None, signals: bool, leads: bool) -> KillSwitch:
@@ -215,12 +234,17 @@ def _nothing_found(found: FoundUnits) -> str:
 def _tell(joined: Joined, options: Options, min_coverage: float) -> None:
     coverage = joined.found.coverage
     if coverage.share < min_coverage:
-        voice.warn(f"{coverage.text()}. Faults in the rest go unseen: that is less than min_coverage={min_coverage:g}",
-                   stacklevel=3)
+        voice.warn(
+            f"{coverage.text()}. Faults in the rest go unseen: that is less than min_coverage={min_coverage:g}",
+            stacklevel=3,
+        )
     else:
         print(f"gnmr: {coverage.text()}", file=sys.stderr)
     if not joined.switchable:
-        print("gnmr: no unit has a low path, so nothing can be switched: the model is only watched. recipe=... gives "
-              "linear layers one, register_switch names yours", file=sys.stderr)
+        print(
+            "gnmr: no unit has a low path, so nothing can be switched: the model is only watched. recipe=... gives "
+            "linear layers one, register_switch names yours",
+            file=sys.stderr,
+        )
     if options.max_o == 0 and joined.switchable:
         voice.warn("max_o is 0, so no unit is ever recovered", stacklevel=3)

@@ -17,8 +17,12 @@ def counted(units: Sequence[WatchedUnit]) -> tuple[list[str], list[str]]:
     """The units whose switches count calls, and those of them that were not called in this step. In code that is
     compiled most switches do not count: where there is such code, nothing is said of them."""
     compiles = has_compiled()
-    counting = [(unit.name, unit.switch.calls) for unit in units if isinstance(unit.switch, InstalledSwitch)
-                and (getattr(unit.switch, "counts_compiled_calls", False) or not compiles)]
+    counting = [
+        (unit.name, unit.switch.calls)
+        for unit in units
+        if isinstance(unit.switch, InstalledSwitch)
+        and (getattr(unit.switch, "counts_compiled_calls", False) or not compiles)
+    ]
     return [name for name, _ in counting], [name for name, calls in counting if calls == 0]
 
 
@@ -42,8 +46,10 @@ class BlindUnits:
         self._steps += 1
         if self._unsampled and self._steps == STEPS_TO_A_SAMPLE:
             names = [self._units[index].name for index in sorted(self._unsampled)]
-            yield (f"{len(names)} units had no gradient in the first {STEPS_TO_A_SAMPLE} steps and are not watched: "
-                   f"{_listed(names)}")
+            yield (
+                f"{len(names)} units had no gradient in the first {STEPS_TO_A_SAMPLE} steps and are not watched: "
+                f"{_listed(names)}"
+            )
 
     def look_at_calls(self) -> Iterator[str]:
         """At the end of each step: what is to be told of the first one."""
@@ -54,11 +60,15 @@ class BlindUnits:
         if not idle:
             return
         if len(idle) == len(counting):
-            yield (f"NO LOW PATH RUNS: none of the {len(idle)} units that can be switched was called in the first "
-                   "step. Was attach given the model that trains, and does something else run in its place?")
+            yield (
+                f"NO LOW PATH RUNS: none of the {len(idle)} units that can be switched was called in the first "
+                "step. Was attach given the model that trains, and does something else run in its place?"
+            )
         else:
-            yield (f"{len(idle)} units were not called in the first step, so their low path does not run "
-                   f"(is their weight used elsewhere?): {_listed(idle)}")
+            yield (
+                f"{len(idle)} units were not called in the first step, so their low path does not run "
+                f"(is their weight used elsewhere?): {_listed(idle)}"
+            )
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -65,15 +65,27 @@ def _hadamard(matrix: Tensor, size: int, seed: int) -> Tensor:
     return result
 
 
-def _cast_into(recipe: _core.Recipe, product: int, place: int, source: Tensor, target: Tensor, scale: float,
-               seed: int) -> None:
+def _cast_into(
+    recipe: _core.Recipe, product: int, place: int, source: Tensor, target: Tensor, scale: float, seed: int
+) -> None:
     rows, cols = source.shape
-    recipe.cast(product, place, source.data_ptr(), max(source.stride(0), cols), target.data_ptr(), rows, cols, scale,
-                seed & (2**64 - 1), torch.get_num_threads())
+    recipe.cast(
+        product,
+        place,
+        source.data_ptr(),
+        max(source.stride(0), cols),
+        target.data_ptr(),
+        rows,
+        cols,
+        scale,
+        seed & (2**64 - 1),
+        torch.get_num_threads(),
+    )
 
 
-def cast_on_cpu(matrix: Tensor, recipe: str, product: int, place: int, scale: float = 0.0, seed: int = 0,
-                transform_seed: int = 0) -> Tensor:
+def cast_on_cpu(
+    matrix: Tensor, recipe: str, product: int, place: int, scale: float = 0.0, seed: int = 0, transform_seed: int = 0
+) -> Tensor:
     """What the operator does with a float32 matrix."""
     if matrix.dim() != 2 or matrix.dtype != torch.float32:
         raise _core.Error(f"cast_operand: expected a float32 matrix, got {matrix.dim()} dimensions of {matrix.dtype}")
@@ -94,8 +106,9 @@ def cast_on_cpu(matrix: Tensor, recipe: str, product: int, place: int, scale: fl
 operators.impl("cast_operand", cast_on_cpu, "CPU")  # type: ignore[no-untyped-call]
 
 
-def cast_shape(matrix: Tensor, recipe: str, product: int, place: int, scale: float = 0.0, seed: int = 0,
-               transform_seed: int = 0) -> Tensor:
+def cast_shape(
+    matrix: Tensor, recipe: str, product: int, place: int, scale: float = 0.0, seed: int = 0, transform_seed: int = 0
+) -> Tensor:
     """Room for what a cast leaves, stored as that is."""
     rules = recipe_of(recipe)
     turned = SUMS_OVER_ROWS[product][place] and not rules.ignores_direction(product, place)
@@ -107,11 +120,13 @@ def cast_shape(matrix: Tensor, recipe: str, product: int, place: int, scale: flo
 torch.library.register_fake("gnmr::cast_operand", cast_shape, lib=operators)
 
 
-def cast_operand(matrix: Tensor, recipe: str, product: int, place: int, scale: float, seed: int,
-                 transform_seed: int) -> Tensor:
+def cast_operand(
+    matrix: Tensor, recipe: str, product: int, place: int, scale: float, seed: int, transform_seed: int
+) -> Tensor:
     """The operand as the cast leaves it: float32, of the same shape, perhaps stored by columns."""
-    result: Tensor = torch.ops.gnmr.cast_operand(as_type(matrix, torch.float32), recipe, product, place, scale,
-                                                 _signed(seed), _signed(transform_seed))
+    result: Tensor = torch.ops.gnmr.cast_operand(
+        as_type(matrix, torch.float32), recipe, product, place, scale, _signed(seed), _signed(transform_seed)
+    )
     return result
 
 

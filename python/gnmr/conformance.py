@@ -114,10 +114,20 @@ class _Examination:
             if self.bench.control is None:
                 return
             for name, look in (
-                ("runs low", self._runs_low), ("calm", self._calm), ("norms", self._norms), ("high", self._high),
-                ("back low", self._back_low), ("each unit", self._each_unit), ("frozen", self._frozen),
-                ("recomputed", self._recomputed), ("trial", self._trial), ("planted", self._planted),
-                ("bytes", self._bytes), ("copies", self._copies), ("ranks", self._ranks), ("fresh", self._fresh),
+                ("runs low", self._runs_low),
+                ("calm", self._calm),
+                ("norms", self._norms),
+                ("high", self._high),
+                ("back low", self._back_low),
+                ("each unit", self._each_unit),
+                ("frozen", self._frozen),
+                ("recomputed", self._recomputed),
+                ("trial", self._trial),
+                ("planted", self._planted),
+                ("bytes", self._bytes),
+                ("copies", self._copies),
+                ("ranks", self._ranks),
+                ("fresh", self._fresh),
             ):
                 yield _told(name, look if self.bench.units or name in _WITHOUT_SWITCHES else _nothing_to_switch)
 
@@ -138,8 +148,10 @@ class _Examination:
         if _shape_of(subject.model) != self._shape:
             raise _Failed("types of modules or keys of the state dict are not what they were")
         if not self.bench.units:
-            raise _Failed(f"no unit can be switched: {self.bench.attached.coverage.text()}. A recipe gives linear "
-                          "layers a low path (--recipe fp8-tensorwise); register_switch is for modules of your own")
+            raise _Failed(
+                f"no unit can be switched: {self.bench.attached.coverage.text()}. A recipe gives linear "
+                "layers a low path (--recipe fp8-tensorwise); register_switch is for modules of your own"
+            )
         return self.bench.attached.coverage.text()
 
     def _runs_low(self) -> str:
@@ -161,8 +173,10 @@ class _Examination:
             raise _Skipped("the low path is not the same twice")
         assert self._stock is not None
         if not self._low.equals(self._stock):
-            raise _Failed(f"with every unit low, gradients differ by {self._low.distance(self._stock):.1e} from those "
-                          "of the model without us")
+            raise _Failed(
+                f"with every unit low, gradients differ by {self._low.distance(self._stock):.1e} from those "
+                "of the model without us"
+            )
         return "with every unit low the model computes what it does without us, bit for bit"
 
     def _norms(self) -> str:
@@ -174,8 +188,11 @@ class _Examination:
         norms = self.bench.attached._gradients.norms
         measured = 0
         for index, unit in enumerate(self.bench.attached.units):
-            own = [outcome.gradients[name] for name in (names.get(id(one), "") for one in unit.parameters)
-                   if name in outcome.gradients]
+            own = [
+                outcome.gradients[name]
+                for name in (names.get(id(one), "") for one in unit.parameters)
+                if name in outcome.gradients
+            ]
             if own:
                 square = sum(float(whole(one).double().square().sum()) for one in own)
                 _near(norms[index], math.sqrt(square), f"the norm of {unit.name}")
@@ -293,12 +310,14 @@ class _Examination:
             errors, _ = self._errors()
         worst = max(_numbers(errors[unit.name]))
         healthy = max(_numbers(self._healthy.get(unit.name, ())), default=math.inf)
-        others = max((number for name, error in errors.items() if name != unit.name for number in _numbers(error)),
-                     default=0.0)
+        others = max(
+            (number for name, error in errors.items() if name != unit.name for number in _numbers(error)), default=0.0
+        )
         if not worst >= _PLANTED * healthy:
             raise _Failed(f"{unit.name}: with a planted fault its error is {worst:.3g}, without one {healthy:.3g}")
-        return (f"{unit.name} with a planted fault: error {worst:.3g} instead of {healthy:.3g}; "
-                f"others at most {others:.3g}")
+        return (
+            f"{unit.name} with a planted fault: error {worst:.3g} instead of {healthy:.3g}; others at most {others:.3g}"
+        )
 
     def _bytes(self) -> str:
         control = self.bench.attached
@@ -312,8 +331,10 @@ class _Examination:
         if ahead.unknown:
             return f"every unit high keeps {readable_bytes(high - low)} more; the backend says nothing of its memory"
         if high - low > ahead.recovery.at(tokens) * 1.01 + 4096:
-            raise _Failed(f"every unit high keeps {readable_bytes(high - low)} more than low, "
-                          f"{readable_bytes(ahead.recovery.at(tokens))} were told ahead")
+            raise _Failed(
+                f"every unit high keeps {readable_bytes(high - low)} more than low, "
+                f"{readable_bytes(ahead.recovery.at(tokens))} were told ahead"
+            )
         admitted = preflight(control.units, control.supervisor.max_recovered)
         return f"{admitted.text(tokens)} ({tokens} tokens); every unit high keeps {readable_bytes(high - low)} more"
 
@@ -366,8 +387,10 @@ class _Examination:
             worst = max(_numbers(errors[unit.name]))
             healthy = max(_numbers(self._healthy.get(unit.name, ())), default=math.inf)
             if not worst <= _HEALTHY * max(healthy, 1e-6):
-                raise _Failed(f"{unit.name}: its input grew while it ran high, and its low path is off by {worst:.3g} "
-                              f"now ({healthy:.3g} before): what it remembers is stale")
+                raise _Failed(
+                    f"{unit.name}: its input grew while it ran high, and its low path is off by {worst:.3g} "
+                    f"now ({healthy:.3g} before): what it remembers is stale"
+                )
             told.append(worst)
         return f"inputs grew by {_GROWTH:.0f} while high; back low, errors are at most {max(told):.3g}"
 

@@ -61,8 +61,10 @@ def check_compiled(bench: Bench, random_sets: int) -> str:
         except Exception as fault:
             if "recompile_limit" not in str(fault) and "RecompileLimit" not in type(fault).__name__:
                 raise
-            raise AssertionError(f"the variants of a block are more than torch._dynamo.config.recompile_limit "
-                                 f"({config.recompile_limit}): raise it, or take larger units") from fault
+            raise AssertionError(
+                f"the variants of a block are more than torch._dynamo.config.recompile_limit "
+                f"({config.recompile_limit}): raise it, or take larger units"
+            ) from fault
         warm = len(seen)
         draw = random.Random(0)
         for _ in range(random_sets):

@@ -45,8 +45,11 @@ class Outcome:
     def equals(self, other: "Outcome") -> bool:
         """Bit for bit; NaN is like NaN."""
         same_loss = self.loss == other.loss or (math.isnan(self.loss) and math.isnan(other.loss))
-        return same_loss and self.gradients.keys() == other.gradients.keys() and all(
-            torch.equal(_bits(one), _bits(other.gradients[name])) for name, one in self.gradients.items())
+        return (
+            same_loss
+            and self.gradients.keys() == other.gradients.keys()
+            and all(torch.equal(_bits(one), _bits(other.gradients[name])) for name, one in self.gradients.items())
+        )
 
     def distance(self, other: "Outcome") -> float:
         """How far its gradients are from the other's, relative to those."""
@@ -105,15 +108,21 @@ class Bench:
             if recompute:
                 # Where its argument is, random numbers are put back.
                 device = next((parameter.device for parameter in self.model.parameters()), None)
-                loss = checkpoint(lambda _: self.subject.loss_of(self.model),
-                                  torch.zeros(1, device=device, requires_grad=True), use_reentrant=False)
+                loss = checkpoint(
+                    lambda _: self.subject.loss_of(self.model),
+                    torch.zeros(1, device=device, requires_grad=True),
+                    use_reentrant=False,
+                )
             else:
                 loss = self.subject.loss_of(self.model)
             if between is not None:
                 between()
             loss.backward()
-        gradients = {name: whole(parameter.grad).detach().clone() for name, parameter in self.model.named_parameters()
-                     if parameter.grad is not None}
+        gradients = {
+            name: whole(parameter.grad).detach().clone()
+            for name, parameter in self.model.named_parameters()
+            if parameter.grad is not None
+        }
         return Outcome(float(loss.detach()), gradients)
 
     def step(self, **kwargs: Any) -> Outcome:
@@ -161,4 +170,3 @@ class Bench:
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda values: values):
             self.step()
         return sum(seen.values())
-

@@ -19,8 +19,8 @@ from torch import Tensor
 from gnmr import _core, mistakes
 from gnmr._core import Error
 from gnmr.advice import advised
-from gnmr.control_state import change_text, changes, check_memory, checked_state, restore_memory, saved_state
 from gnmr.control_late import LateSteps
+from gnmr.control_state import change_text, changes, check_memory, checked_state, restore_memory, saved_state
 from gnmr.rerun import Closure, Rerun
 from gnmr.step_result import LateResult, StepResult
 from gnmr.summary import DETACHED, Summary, Tally, summarize
@@ -72,19 +72,30 @@ class Control(LateSteps):
     def summary(self) -> Summary:
         """What happened so far: units by admissions, errors over their limits, steps in recovery; totals; advice. It
         prints as a table. The same on all ranks; kept in checkpoints."""
-        return advised(summarize(self._tally, self._units, self._supervisor, self.mode, self._fault,
-                                 bool(self._parts.joined.places) and (not self._is_late or self._parts.lag_is_free)))
+        return advised(
+            summarize(
+                self._tally,
+                self._units,
+                self._supervisor,
+                self.mode,
+                self._fault,
+                bool(self._parts.joined.places) and (not self._is_late or self._parts.lag_is_free),
+            )
+        )
 
     def __repr__(self) -> str:
         high = self.high
         names = f" ({', '.join(high[:3])}{', ...' if len(high) > 3 else ''})" if high else ""
-        return (f"<gnmr.Control: {self.mode}, {self._step} steps, lag {self.lag}; {len(self._units)} units, "
-                f"{len(high)} high{names}; alarms in {self._tally.alarms} steps. summary() has more>")
+        return (
+            f"<gnmr.Control: {self.mode}, {self._step} steps, lag {self.lag}; {len(self._units)} units, "
+            f"{len(high)} high{names}; alarms in {self._tally.alarms} steps. summary() has more>"
+        )
 
     # The step.
 
-    def step(self, *, max_norm: float | None = None, skipped: bool = False,
-             loss: float | Tensor | None = None) -> StepResult:
+    def step(
+        self, *, max_norm: float | None = None, skipped: bool = False, loss: float | Tensor | None = None
+    ) -> StepResult:
         """After the last backward of a step and before its update: norms, decision, switches for the next step.
 
         `max_norm` also clips, as torch.nn.utils.clip_grad_norm_ does, from the same pass. `skipped`: there will be no
@@ -98,8 +109,9 @@ class Control(LateSteps):
         result = self._guarded(lambda: self._plain_step(limit, skipped, loss), limit)
         return self._told(replace(result, applied=False) if skipped and self._fault else result)
 
-    def trial(self, closure: Closure, *, max_norm: float | None = None,
-              loss: float | Tensor | None = None) -> StepResult:
+    def trial(
+        self, closure: Closure, *, max_norm: float | None = None, loss: float | Tensor | None = None
+    ) -> StepResult:
         """As `step`, for loops that can run a step again: `closure()` does forward and backward of the same step, all
         of its micro-batches, and returns the loss. The first run has been made.
 
@@ -112,8 +124,10 @@ class Control(LateSteps):
         limit = None if max_norm is None else float(max_norm)
         if not (self._random.begun or self._told_outside or self._fault):
             self._told_outside = True
-            self._warn("no forward of the model was seen in this step: it is not in training mode, or not called as "
-                       "model(...). A step that runs again has other random numbers then, and ctl.set holds at once")
+            self._warn(
+                "no forward of the model was seen in this step: it is not in training mode, or not called as "
+                "model(...). A step that runs again has other random numbers then, and ctl.set holds at once"
+            )
         rerun = Rerun(self._parts.model, self._units, self._own, self._random, closure, self._measurement.meet)
         return self._told(self._guarded(lambda: self._tried_step(rerun, limit, loss), limit))
 
@@ -180,9 +194,13 @@ class Control(LateSteps):
     def state_dict(self) -> dict[str, Any]:
         """Everything that the next decisions depend on, as plain values: torch.save takes it as it is."""
         self._catch_up()
-        return {**saved_state(self._step, self._supervisor, self._switchboard.rules, self._units,
-                              is_open=self._pending is not None),
-                "summary": self._tally.save(), "asked": dict(self._parts.asked)}
+        return {
+            **saved_state(
+                self._step, self._supervisor, self._switchboard.rules, self._units, is_open=self._pending is not None
+            ),
+            "summary": self._tally.save(),
+            "asked": dict(self._parts.asked),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> dict[str, object]:
         """Takes it over, between two steps. Histories go by unit names and current options win; the report says what

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from gnmr._core import Error
-from gnmr.device_stream import OnItsWay
 from gnmr.control_parts import ControlParts
 from gnmr.control_steps import ControlSteps
+from gnmr.device_stream import OnItsWay
 from gnmr.measuring import Pending
 from gnmr.ranks_exchange import Heard, Word
 from gnmr.rerun import Rerun, is_number, number_of
@@ -50,8 +50,9 @@ class LateSteps(ControlSteps):
             return super()._plain_step(max_norm, skipped, loss)
         return self._late_step(max_norm, skipped, loss, may_rerun=False)
 
-    def _late_step(self, max_norm: float | None, skipped: bool, loss: float | Tensor | None, *,
-                   may_rerun: bool) -> StepResult:
+    def _late_step(
+        self, max_norm: float | None, skipped: bool, loss: float | Tensor | None, *, may_rerun: bool
+    ) -> StepResult:
         pending = Pending(self._step + 1, self._word(skipped, may_rerun), limit_of(max_norm), lambda: None)
         try:
             pending.loss = _late_number(loss)
@@ -69,11 +70,18 @@ class LateSteps(ControlSteps):
         if pending.clip_failure is not None and pending.word.failure is None:
             raise pending.clip_failure
         self._end_step()
-        decided = (self._settled[-1] if self._settled else
-                   StepResult(0, recovered=self._names(self._supervisor.recovered)))
-        return LateResult(replace(decided, step=pending.step, applied=not skipped,
-                                  loss=None if isinstance(loss, Tensor) and loss.is_cuda else pending.loss()),
-                          lambda: measurement.numbers(pending))
+        decided = (
+            self._settled[-1] if self._settled else StepResult(0, recovered=self._names(self._supervisor.recovered))
+        )
+        return LateResult(
+            replace(
+                decided,
+                step=pending.step,
+                applied=not skipped,
+                loss=None if isinstance(loss, Tensor) and loss.is_cuda else pending.loss(),
+            ),
+            lambda: measurement.numbers(pending),
+        )
 
     def _settle(self, pending: Pending) -> StepResult:
         """Waits for the numbers of a step, and has it decided."""
@@ -87,8 +95,13 @@ class LateSteps(ControlSteps):
             result = StepResult(pending.step, applied=not pending.word.skipped, loss=told)
         else:
             total, coefficient = self._gradients.total(pending.limit)
-            ruling = self._supervisor.settle(pending.step, self._gradients.norms, self._gradients.sampled, loss=told,
-                                             clip_coefficient=None if math.isinf(pending.limit) else coefficient)
+            ruling = self._supervisor.settle(
+                pending.step,
+                self._gradients.norms,
+                self._gradients.sampled,
+                loss=told,
+                clip_coefficient=None if math.isinf(pending.limit) else coefficient,
+            )
             self._look_for_blind_units()
             result = StepResult(pending.step, total, coefficient, alarmed=bool(self._supervisor.risks()), loss=told)
         self._last_norm = result.total_norm

@@ -64,9 +64,11 @@ class ControlParts:
         `is_compiled`: as one, from outside."""
         recorded = look_at_parts(self.model, self.joined.found.units, is_compiled)
         if any(layer.module.weight.is_cuda for layer in recorded):
-            voice.warn(f"{len(recorded)} layers with our own low path are compiled to CUDA graphs, for which it is not "
-                       "made: torch records parts anew when switches change, and may refuse them. Leave "
-                       'mode="reduce-overhead" out')
+            voice.warn(
+                f"{len(recorded)} layers with our own low path are compiled to CUDA graphs, for which it is not "
+                "made: torch records parts anew when switches change, and may refuse them. Leave "
+                'mode="reduce-overhead" out'
+            )
         if has_new_parameters(self.model, self.joined.found.units):
             find_parameters_again(self.joined.found.units)
             self.gradients.is_old = True
@@ -98,12 +100,16 @@ class ControlParts:
             return False, ""
         if self.exchange is not None:
             self.has_told = True
-            return False, (f"the model has other parameters than when it was attached: {new} of {len(now)} are neither "
-                           "measured nor clipped by ctl.step. Attach again, on all ranks")
+            return False, (
+                f"the model has other parameters than when it was attached: {new} of {len(now)} are neither "
+                "measured nor clipped by ctl.step. Attach again, on all ranks"
+            )
         find_parameters_again(self.joined.found.units)
         self.gradients = gradients_of(self.model, self.joined.found.units, self.source, None)
         there = {id(module) for module in self.model.modules()}
         gone = sum(id(unit.module) not in there for unit in self.joined.found.units)
-        text = (f"the model has other parameters than before, {new} of {len(now)} are new: these are measured and "
-                "clipped from here on")
+        text = (
+            f"the model has other parameters than before, {new} of {len(now)} are new: these are measured and "
+            "clipped from here on"
+        )
         return True, text + (f"; {gone} units are no part of it any more: attach again" if gone else "")

@@ -18,13 +18,24 @@ _VERSION = 1
 _KEYS = {"step", "supervisor", "rules", "memory"}
 
 
-def saved_state(step: int, supervisor: _core.Supervisor, rules: Sequence[str], units: Sequence[WatchedUnit], *,
-                is_open: bool) -> dict[str, Any]:
+def saved_state(
+    step: int, supervisor: _core.Supervisor, rules: Sequence[str], units: Sequence[WatchedUnit], *, is_open: bool
+) -> dict[str, Any]:
     """Everything that the next decisions depend on; `is_open`: but for the numbers of the last step."""
-    memory = {unit.name: unit.switch.memory.save() for unit in units
-              if isinstance(unit.switch, LowLinear) and unit.switch.remembers}
-    return {"version": _VERSION, "step": step, "supervisor": supervisor.save(), "rules": list(rules), "memory": memory,
-            "is_open": is_open, "recipe": recipe_in(units)}
+    memory = {
+        unit.name: unit.switch.memory.save()
+        for unit in units
+        if isinstance(unit.switch, LowLinear) and unit.switch.remembers
+    }
+    return {
+        "version": _VERSION,
+        "step": step,
+        "supervisor": supervisor.save(),
+        "rules": list(rules),
+        "memory": memory,
+        "is_open": is_open,
+        "recipe": recipe_in(units),
+    }
 
 
 def recipe_in(units: Sequence[WatchedUnit]) -> str:
@@ -32,15 +43,18 @@ def recipe_in(units: Sequence[WatchedUnit]) -> str:
     return next((unit.switch.recipe for unit in units if isinstance(unit.switch, LowLinear)), "")
 
 
-def changes(state: Mapping[str, Any], supervisor: _core.Supervisor,
-            units: Sequence[WatchedUnit], asked: Mapping[str, object]) -> dict[str, tuple[object, object]]:
+def changes(
+    state: Mapping[str, Any], supervisor: _core.Supervisor, units: Sequence[WatchedUnit], asked: Mapping[str, object]
+) -> dict[str, tuple[object, object]]:
     """What was asked for when the state was saved and is asked for now, where that is not the same: options, `asked`,
     which are arguments of attach, and `recipe`."""
     before, now = supervisor.options_in(bytes(state["supervisor"])), supervisor.options
     names = [str(spec["name"]) for spec in _core.option_specs()]
     changed: dict[str, tuple[object, object]] = {
-        name: (getattr(before, name), getattr(now, name)) for name in names
-        if getattr(before, name) != getattr(now, name)}
+        name: (getattr(before, name), getattr(now, name))
+        for name in names
+        if getattr(before, name) != getattr(now, name)
+    }
     saved = state.get("asked", {})
     changed.update({name: (saved[name], now) for name, now in asked.items() if saved.get(name, now) != now})
     recipe = recipe_in(units)
@@ -53,8 +67,11 @@ def change_text(changed: Mapping[str, tuple[object, object]], report: Mapping[st
     """What is not as it was, in one line; empty: nothing."""
     parts = [f"{name} {_word(before)} -> {_word(now)}" for name, (before, now) in changed.items()]
     parts = [f"changed since it was saved, and the current values hold: {', '.join(parts)}"] if parts else []
-    parts += [f"{key.replace('_', ' ')}: {', '.join(map(str, found))}" for key, found in report.items()
-              if key.endswith("_units") and isinstance(found, list) and found]
+    parts += [
+        f"{key.replace('_', ' ')}: {', '.join(map(str, found))}"
+        for key, found in report.items()
+        if key.endswith("_units") and isinstance(found, list) and found
+    ]
     if not report["exact"]:
         parts.append("what depends on these starts afresh")
     is_whole = bool(report["exact"]) and not any(key.endswith("_units") and found for key, found in report.items())
@@ -73,10 +90,15 @@ def checked_state(state: Mapping[str, Any]) -> Mapping[str, Any]:
     missing = _KEYS - set(state)
     if missing:
         raise Error(f"load_state_dict: expected what state_dict() gave; {', '.join(sorted(missing))} is missing")
-    if (not isinstance(state["step"], int) or not isinstance(state["memory"], Mapping)
-            or not all(isinstance(rule, str) for rule in state["rules"])):
-        raise Error("load_state_dict: expected what state_dict() gave: a number in `step`, texts in `rules` and, by "
-                    "the names of units, in `memory`")
+    if (
+        not isinstance(state["step"], int)
+        or not isinstance(state["memory"], Mapping)
+        or not all(isinstance(rule, str) for rule in state["rules"])
+    ):
+        raise Error(
+            "load_state_dict: expected what state_dict() gave: a number in `step`, texts in `rules` and, by "
+            "the names of units, in `memory`"
+        )
     return state
 
 

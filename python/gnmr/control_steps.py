@@ -18,7 +18,7 @@ from gnmr._core import Error
 from gnmr.blind_units import BlindUnits
 from gnmr.control_parts import ControlParts
 from gnmr.ranks_exchange import Heard, RankFault, Word
-from gnmr.rerun import (ClosureFailed, ErrorSquares, RandomState, Rerun, failure_of, is_about_memory, number_of)
+from gnmr.rerun import ClosureFailed, ErrorSquares, RandomState, Rerun, failure_of, is_about_memory, number_of
 from gnmr.step_result import StepResult, limit_of, told_coefficient
 from gnmr.summary import Tally
 from gnmr.switchboard import Switchboard
@@ -122,8 +122,7 @@ class ControlSteps:
     def _tried_step(self, rerun: Rerun, max_norm: float | None, loss_before: float | Tensor | None) -> StepResult:
         heard, loss = self._measure(loss_before, may_rerun=True)
         step = self._step + 1
-        hearing = self._supervisor.hear(step, self._gradients.norms, self._gradients.sampled,
-                                        may_rerun=heard.may_rerun)
+        hearing = self._supervisor.hear(step, self._gradients.norms, self._gradients.sampled, may_rerun=heard.may_rerun)
         if hearing.action != "trial":
             return self._decide(hearing, max_norm, loss, rerun)
         before, norm_before = self._gradients.squares(), self._gradients.total()[0]
@@ -140,14 +139,22 @@ class ControlSteps:
         applied = math.isfinite(total)
         context = rerun.context(before, norm_before, self._gradients.squares(), total, loss, applied)
         ruling = self._supervisor.conclude(
-            step, self._gradients.norms, self._gradients.sampled, errors.errors(), context, loss=rerun.loss,
-            clip_coefficient=told_coefficient(coefficient, max_norm))
+            step,
+            self._gradients.norms,
+            self._gradients.sampled,
+            errors.errors(),
+            context,
+            loss=rerun.loss,
+            clip_coefficient=told_coefficient(coefficient, max_norm),
+        )
         self._settle_update(applied, total, coefficient)
-        return self._finish(ruling, StepResult(step, total, coefficient, applied, True, "trial",
-                                               ruling.verdict, loss=rerun.loss))
+        return self._finish(
+            ruling, StepResult(step, total, coefficient, applied, True, "trial", ruling.verdict, loss=rerun.loss)
+        )
 
-    def _decide(self, hearing: _core.Hearing, max_norm: float | None, loss: float | None,
-                rerun: Rerun | None = None) -> StepResult:
+    def _decide(
+        self, hearing: _core.Hearing, max_norm: float | None, loss: float | None, rerun: Rerun | None = None
+    ) -> StepResult:
         """A step without a trial."""
         total, coefficient = self._gradients.total(limit_of(max_norm))
         ruling = self._supervisor.decide(loss=loss, clip_coefficient=told_coefficient(coefficient, max_norm))
@@ -164,13 +171,16 @@ class ControlSteps:
             if self._run_again(rerun, lambda: rerun.with_high(now | set(ruling.decision.recovered), now)):
                 kind = "replay"
                 total, coefficient = self._gradients.total(limit_of(max_norm))
-                self._supervisor.replayed(self._step + 1, rerun.context(
-                    before, norm_before, self._gradients.squares(), total, loss, math.isfinite(total)))
+                self._supervisor.replayed(
+                    self._step + 1,
+                    rerun.context(before, norm_before, self._gradients.squares(), total, loss, math.isfinite(total)),
+                )
                 loss = rerun.loss
         applied = ruling.action != "hold" and not (kind and not math.isfinite(total))
         self._settle_update(applied, total, coefficient)
-        return self._finish(ruling, StepResult(self._step + 1, total, coefficient, applied, hearing.alarmed, kind,
-                                               loss=loss))
+        return self._finish(
+            ruling, StepResult(self._step + 1, total, coefficient, applied, hearing.alarmed, kind, loss=loss)
+        )
 
     def _run_again(self, rerun: Rerun, run: Callable[[], None], errors: ErrorSquares | None = None) -> bool:
         """The step once more, and its gradients measured. False: there was no memory, and it has been run as before.
@@ -205,8 +215,9 @@ class ControlSteps:
             self._gradients.scale(coefficient)
         self._settled_as = (total, coefficient, applied)
 
-    def _measure(self, loss: float | Tensor | None, *, skipped: bool = False,
-                 may_rerun: bool = False) -> tuple[Heard, float | None]:
+    def _measure(
+        self, loss: float | Tensor | None, *, skipped: bool = False, may_rerun: bool = False
+    ) -> tuple[Heard, float | None]:
         """The numbers of all ranks, which have then heard of each other's faults and words; the loss as a number."""
         word, told = self._word(skipped, may_rerun), None
         try:
@@ -240,9 +251,11 @@ class ControlSteps:
             self._take_over(heard)
         if self._measurement.unlike and not self._told_unlike:
             self._told_unlike = True
-            self._warn(f"gradients of {len(self._measurement.unlike)} units are not the same on all ranks that have "
-                       f"them ({', '.join(self._names(self._measurement.unlike[:3]))}): are they averaged before "
-                       "ctl.step?")
+            self._warn(
+                f"gradients of {len(self._measurement.unlike)} units are not the same on all ranks that have "
+                f"them ({', '.join(self._names(self._measurement.unlike[:3]))}): are they averaged before "
+                "ctl.step?"
+            )
 
     def _look_at_parameters(self) -> None:
         """In the first step: a wrapper may have come after `attach`. Later: whoever loads or builds anew."""
@@ -297,8 +310,12 @@ class ControlSteps:
         decision = ruling.decision
         if not (decision.recovered or decision.released or decision.admitted):
             return result
-        return replace(result, admitted=self._names(decision.admitted),
-                       released=self._names(decision.released), recovered=self._names(decision.recovered))
+        return replace(
+            result,
+            admitted=self._names(decision.admitted),
+            released=self._names(decision.released),
+            recovered=self._names(decision.recovered),
+        )
 
     def _names(self, indices: Sequence[int]) -> tuple[str, ...]:
         return tuple(self._units[index].name for index in indices)
@@ -361,8 +378,10 @@ class ControlSteps:
         self._supervisor.begin(step + 1)
         self._switch()
         self._differences += 1
-        self._say(f"step {step + 1}: what rank {', '.join(map(str, differing))} had decided, or was told, was not what "
-                  "rank 0 has, which holds for all from here on")
+        self._say(
+            f"step {step + 1}: what rank {', '.join(map(str, differing))} had decided, or was told, was not what "
+            "rank 0 has, which holds for all from here on"
+        )
         if self._differences == MOST_DIFFERENCES:
             self._exchange.fault_is_known = True
             raise Error(f"ranks decided differently {self._differences} times")
@@ -385,9 +404,11 @@ class ControlSteps:
     def _disarm(self, fault: Exception) -> None:
         here = f"on rank {self._exchange.ranks.rank}: " if self._exchange is not None else ""
         self._fault = str(fault) if isinstance(fault, RankFault) else f"{here}{type(fault).__name__}: {fault}"
-        self._warn("a fault in gnmr, which watches and switches nothing from here on: all units run low, and "
-                   f"ctl.step(max_norm=...) only clips{self._parts.clipping_text}. {self._fault}",
-                   always=not isinstance(fault, RankFault))
+        self._warn(
+            "a fault in gnmr, which watches and switches nothing from here on: all units run low, and "
+            f"ctl.step(max_norm=...) only clips{self._parts.clipping_text}. {self._fault}",
+            always=not isinstance(fault, RankFault),
+        )
         if not self._quiet and not isinstance(fault, RankFault):
             traceback.print_exception(fault, file=sys.stderr)
         self._all_low()

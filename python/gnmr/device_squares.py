@@ -22,7 +22,12 @@ class _DeviceDoubles:
     def __init__(self, owner: object, address: int, count: int) -> None:
         self._owner = owner
         self.__cuda_array_interface__: dict[str, Any] = {
-            "shape": (count,), "typestr": "<f8", "data": (address, False), "version": 3, "strides": None}
+            "shape": (count,),
+            "typestr": "<f8",
+            "data": (address, False),
+            "version": 3,
+            "strides": None,
+        }
 
 
 class DeviceSquares:
@@ -39,8 +44,13 @@ class DeviceSquares:
     @staticmethod
     def can_read(gradient: Tensor) -> bool:
         """Whether the kernels know its type and layout."""
-        return (gradient.is_cuda and gradient.dtype in TYPES and gradient.layout is torch.strided
-                and gradient.is_contiguous() and _core.kernels_available())
+        return (
+            gradient.is_cuda
+            and gradient.dtype in TYPES
+            and gradient.layout is torch.strided
+            and gradient.is_contiguous()
+            and _core.kernels_available()
+        )
 
     def queue_at(self, pointers: Sequence[int], types: Sequence[int], counts: Sequence[int]) -> None:
         """Queues the sums of tensors at these addresses (0: there is none) with so many elements."""
@@ -57,16 +67,16 @@ class DeviceSquares:
         and `finish` they may be changed."""
         assert self._norms is not None
         count = (self._slots or len(self._counts)) + 1
-        view: Tensor = torch.as_tensor(_DeviceDoubles(self._norms, self._norms.sums_address, count),
-                                       device=self.device)
+        view: Tensor = torch.as_tensor(_DeviceDoubles(self._norms, self._norms.sums_address, count), device=self.device)
         return view
 
     @property
     def total_norm(self) -> Tensor:
         """The norm of all gradients by the last `finish`, on the device."""
         assert self._norms is not None
-        view: Tensor = torch.as_tensor(_DeviceDoubles(self._norms, self._norms.total_norm_address, 1),
-                                       device=self.device)
+        view: Tensor = torch.as_tensor(
+            _DeviceDoubles(self._norms, self._norms.total_norm_address, 1), device=self.device
+        )
         return view[0].clone()
 
     def finish(self, max_norm: float) -> int:

@@ -15,7 +15,7 @@ TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 _raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
 
-class stream_on:  # noqa: N801 (a context manager, called as a function is)
+class stream_on:
     """The stream that is torch's current one on a CUDA device, which is the current device meanwhile: its number."""
 
     __slots__ = ("_device", "_guard")

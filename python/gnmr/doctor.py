@@ -48,11 +48,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--model", metavar="MODULE:FUNCTION", help="a function that returns your model and its loss")
     what.add_argument("--demo", action="store_true", help="a small model of our own")
-    parser.add_argument("--recipe", help="give linear layers our own low path (python -m gnmr recipes); "
-                                         "the demo has fp8-tensorwise")
+    parser.add_argument(
+        "--recipe", help="give linear layers our own low path (python -m gnmr recipes); the demo has fp8-tensorwise"
+    )
     parser.add_argument("--units", type=int, metavar="N", help="flip at most so many units one by one (default: all)")
-    parser.add_argument("--sets", type=int, default=20, metavar="N",
-                        help="random recovery sets on compiled models (default: %(default)s)")
+    parser.add_argument(
+        "--sets",
+        type=int,
+        default=20,
+        metavar="N",
+        help="random recovery sets on compiled models (default: %(default)s)",
+    )
 
 
 def run(chosen: argparse.Namespace) -> int:
@@ -103,9 +109,15 @@ def _subject_of(text: str) -> Subject:
 def _demo() -> Subject:
     torch.manual_seed(0)
     width = 64
-    model = nn.Sequential(*(nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 2 * width), nn.GELU(),
-                                          nn.Linear(2 * width, width, bias=False)) for _ in range(3)),
-                          nn.Linear(width, 16))
+    model = nn.Sequential(
+        *(
+            nn.Sequential(
+                nn.LayerNorm(width), nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width, bias=False)
+            )
+            for _ in range(3)
+        ),
+        nn.Linear(width, 16),
+    )
     inputs, targets = torch.randn(128, width), torch.randint(0, 16, (128,))
 
     def loss_of(model: nn.Module) -> Tensor:

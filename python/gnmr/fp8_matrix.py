@@ -7,8 +7,8 @@ multiplies them. Nothing waits for the device. Non-goals: other formats and roun
 (gnmr.amax_memory).
 """
 
-from dataclasses import dataclass
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
@@ -36,8 +36,10 @@ def refusal(recipe: str, device: torch.device) -> str:
         return f"the model is on {device}, and gnmr was built without CUDA: build it where nvcc is found"
     if not recipe_of(recipe).has_fp8_codes:
         able = ", ".join(name for name in _core.recipe_names() if recipe_of(name).has_fp8_codes)
-        return (f"the model is on {device}, and not all casts of this recipe are real FP8 codes. On a GPU run {able}; "
-                "the CPU emulates the others")
+        return (
+            f"the model is on {device}, and not all casts of this recipe are real FP8 codes. On a GPU run {able}; "
+            "the CPU emulates the others"
+        )
     return ""
 
 
@@ -70,8 +72,13 @@ class Fp8Matrix:
 
     def __mul__(self, factor: float) -> "Fp8Matrix":
         """The same codes under other scales; for faults that are planted."""
-        return Fp8Matrix(self.groups, *(None if side is None else Fp8Side(side.codes, side.scales * factor)
-                                        for side in (self.by_rows, self.by_columns)))
+        return Fp8Matrix(
+            self.groups,
+            *(
+                None if side is None else Fp8Side(side.codes, side.scales * factor)
+                for side in (self.by_rows, self.by_columns)
+            ),
+        )
 
 
 def scale_shape(groups: str, rows: int, depth: int) -> tuple[int, ...]:
@@ -113,18 +120,32 @@ def cast_to_fp8(matrix: Tensor, cast: Fp8Cast) -> Fp8Matrix:
     dtype = code_type(rules, product, place)
 
     def room(m: int, k: int) -> Fp8Side:
-        return Fp8Side(torch.empty((m, k), dtype=dtype, device=source.device),
-                       torch.empty(scale_shape(groups, m, k), dtype=torch.float32, device=source.device))
+        return Fp8Side(
+            torch.empty((m, k), dtype=dtype, device=source.device),
+            torch.empty(scale_shape(groups, m, k), dtype=torch.float32, device=source.device),
+        )
 
-    result = Fp8Matrix(groups, room(rows, columns) if cast.by_rows else None,
-                       room(columns, rows) if cast.by_columns else None)
+    result = Fp8Matrix(
+        groups, room(rows, columns) if cast.by_rows else None, room(columns, rows) if cast.by_columns else None
+    )
     if source.numel() == 0:
         for side in (result.by_rows, result.by_columns):
             if side is not None:
                 side.scales.fill_(1.0)
         return result
-    task = _core.Fp8Cast(rules, product, place, source.data_ptr(), TYPES[source.dtype], rows, columns,
-                         _places(result.by_rows), _places(result.by_columns), cast.given_scale, cast.amax)
+    task = _core.Fp8Cast(
+        rules,
+        product,
+        place,
+        source.data_ptr(),
+        TYPES[source.dtype],
+        rows,
+        columns,
+        _places(result.by_rows),
+        _places(result.by_columns),
+        cast.given_scale,
+        cast.amax,
+    )
     if source.is_cuda:
         with stream_on(source.device) as stream:
             task.run(workspace(task.workspace_bytes, source.device).data_ptr(), stream)
@@ -161,8 +182,9 @@ class ProductPlan:
 
 
 @lru_cache(maxsize=4096)
-def plan_of(device: torch.device, recipe: str, product: int, rows: int, columns: int, depth: int,
-            dtype: torch.dtype) -> ProductPlan:
+def plan_of(
+    device: torch.device, recipe: str, product: int, rows: int, columns: int, depth: int, dtype: torch.dtype
+) -> ProductPlan:
     """The plan of a product [rows, columns] that sums over `depth`."""
     with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
         plan = _core.plan_fp8_product(recipe_of(recipe), product, rows, columns, depth, TYPES[dtype])
@@ -179,9 +201,13 @@ def plans_of_layer(recipe: str, inputs: int, outputs: int, device: torch.device)
     """The plans of a linear layer's three products; `by` is empty where it depends on the number of tokens."""
     result = []
     for product in range(3):
-        plans = {plan_of(device, recipe, product, *sizes, torch.bfloat16) for sizes in (
-            ((tokens, outputs, inputs), (tokens, inputs, outputs), (outputs, inputs, tokens))[product]
-            for tokens in _SOME_TOKENS)}
+        plans = {
+            plan_of(device, recipe, product, *sizes, torch.bfloat16)
+            for sizes in (
+                ((tokens, outputs, inputs), (tokens, inputs, outputs), (outputs, inputs, tokens))[product]
+                for tokens in _SOME_TOKENS
+            )
+        }
         result.append(plans.pop() if len(plans) == 1 else ProductPlan("", False, False))
     return tuple(result)
 
@@ -189,8 +215,10 @@ def plans_of_layer(recipe: str, inputs: int, outputs: int, device: torch.device)
 def has_real_products(recipe: str, inputs: int, outputs: int, device: torch.device) -> bool:
     """Whether codes are multiplied as they are in all products of a linear layer, with as many tokens as fit."""
     rules = recipe_of(recipe)
-    return all(rules.casts(product, 0) and rules.casts(product, 1) and plan.by != "numbers"
-               for product, plan in enumerate(plans_of_layer(recipe, inputs, outputs, device)))
+    return all(
+        rules.casts(product, 0) and rules.casts(product, 1) and plan.by != "numbers"
+        for product, plan in enumerate(plans_of_layer(recipe, inputs, outputs, device))
+    )
 
 
 def multiply(recipe: str, product: int, left: Fp8Matrix, right: Fp8Matrix, dtype: torch.dtype) -> Tensor:
@@ -216,14 +244,25 @@ def multiply_tiles(left: Fp8Side, right: Fp8Side, right_has_blocks: bool, dtype:
     columns = right.codes.shape[0]
     result = torch.empty((rows, columns), dtype=dtype, device=left.codes.device)
     with stream_on(result.device) as stream:
-        _core.multiply_tiles(left.codes.data_ptr(), left.scales.data_ptr(), right.codes.data_ptr(),
-                             right.scales.data_ptr(), right_has_blocks, rows, columns, depth, result.data_ptr(),
-                             TYPES[dtype], stream)
+        _core.multiply_tiles(
+            left.codes.data_ptr(),
+            left.scales.data_ptr(),
+            right.codes.data_ptr(),
+            right.scales.data_ptr(),
+            right_has_blocks,
+            rows,
+            columns,
+            depth,
+            result.data_ptr(),
+            TYPES[dtype],
+            stream,
+        )
     return result
 
 
-def multiply_by_torch(left: Fp8Side, right: Fp8Side, right_groups: str, dtype: torch.dtype,
-                      plan: ProductPlan) -> Tensor:
+def multiply_by_torch(
+    left: Fp8Side, right: Fp8Side, right_groups: str, dtype: torch.dtype, plan: ProductPlan
+) -> Tensor:
     """torch._scaled_mm: float32 or bfloat16."""
     left_scales, right_scales = left.scales, right.scales
     if right_groups == "row":
@@ -236,6 +275,7 @@ def multiply_by_torch(left: Fp8Side, right: Fp8Side, right_groups: str, dtype: t
         if plan.spreads_blocks:
             right_scales = right_scales.repeat_interleave(int(_core.FP8_GROUP), 1)
             right_scales = right_scales[:, : right.codes.shape[0]].contiguous()
-    result: Tensor = torch._scaled_mm(left.codes, right.codes.t(), left_scales, right_scales, out_dtype=dtype,
-                                      use_fast_accum=plan.sums_fast)
+    result: Tensor = torch._scaled_mm(
+        left.codes, right.codes.t(), left_scales, right_scales, out_dtype=dtype, use_fast_accum=plan.sums_fast
+    )
     return result

@@ -31,8 +31,14 @@ _ALIKE = 1e-3  # relative to a squared norm: more than kernels that sum in any o
 class Gradients:
     """The gradients of all parameters, each of which belongs to one unit or to none."""
 
-    def __init__(self, parameters: Sequence[nn.Parameter], unit_of: Sequence[int], units: int, source: Source,
-                 copies: Sequence[Copies] | None = None) -> None:
+    def __init__(
+        self,
+        parameters: Sequence[nn.Parameter],
+        unit_of: Sequence[int],
+        units: int,
+        source: Source,
+        copies: Sequence[Copies] | None = None,
+    ) -> None:
         self.parameters = list(parameters)
         self._counts = [local_of(parameter).numel() for parameter in parameters]
         self._unit_of = list(unit_of)
@@ -56,8 +62,9 @@ class Gradients:
             self._local = self._squares = _core.HostSquares(units, self._counts, self._unit_of)
             return
         # Of copies one rank's squares count: two sums a unit, those that do and those that do not.
-        self._slot_of = [unit if one.counts else unit + units + 1
-                         for unit, one in zip(self._unit_of, copies, strict=True)]
+        self._slot_of = [
+            unit if one.counts else unit + units + 1 for unit, one in zip(self._unit_of, copies, strict=True)
+        ]
         self._slots = 2 * units + 1
         self._local = _core.HostSquares(self._slots, self._counts, self._slot_of)
         self._squares = _core.HostSquares(units, [], [])
@@ -89,8 +96,10 @@ class Gradients:
         self._gradients = measured
         if self.has_spread:
             self._gradients = [None if one is None else local_of(one) for one in measured]
-            measured = [None if one is None else local_of(laid_as(one, parameter))
-                        for one, parameter in zip(measured, self.parameters, strict=True)]
+            measured = [
+                None if one is None else local_of(laid_as(one, parameter))
+                for one, parameter in zip(measured, self.parameters, strict=True)
+            ]
         return measured
 
     def queue(self) -> LocalSums:
@@ -128,8 +137,12 @@ class Gradients:
                     missing.append(index)
                     continue
                 code = TYPES.get(gradient.dtype)
-                if (code is None or gradient.get_device() != place or gradient.numel() != self._counts[index]
-                        or not gradient.is_contiguous()):
+                if (
+                    code is None
+                    or gradient.get_device() != place
+                    or gradient.numel() != self._counts[index]
+                    or not gradient.is_contiguous()
+                ):
                     return None
                 pointers[index], types[index] = gradient.data_ptr(), code
         except (RuntimeError, NotImplementedError):
@@ -162,8 +175,13 @@ class Gradients:
                 types.append(0)
                 continue
             code = TYPES.get(gradient.dtype)
-            plain = (code is not None and gradient.is_cpu and gradient.layout is torch.strided
-                     and gradient.is_contiguous() and gradient.numel() == self._counts[index])
+            plain = (
+                code is not None
+                and gradient.is_cpu
+                and gradient.layout is torch.strided
+                and gradient.is_contiguous()
+                and gradient.numel() == self._counts[index]
+            )
             pointers.append(gradient.data_ptr() if plain else 0)
             types.append(code if plain and code is not None else 0)
             if not plain:
@@ -236,7 +254,7 @@ class Gradients:
         if local is None:
             local = LocalSums(bytes(self._local.sampled), _tensor_of(self._local.sums))
         sums = local.where_they_are()
-        counted, others = sums[: units + 1].clone(), sums[units + 1:]
+        counted, others = sums[: units + 1].clone(), sums[units + 1 :]
         if self._others_of.device != sums.device:
             self._others_of = moved(self._others_of, sums.device)
         others_of = self._others_of
@@ -244,7 +262,7 @@ class Gradients:
         # What is not finite on one copy is a fault of the unit, whoever counts.
         counted += torch.where(torch.isfinite(others), 0.0, others)
         flags = torch.frombuffer(bytearray(local.sampled), dtype=torch.uint8)
-        samples = (flags[:units] | flags[units + 1:]).to(torch.float64)
+        samples = (flags[:units] | flags[units + 1 :]).to(torch.float64)
         for unit, square in self.outputs.items():
             counted[unit] = 0.0 if square is None else square
             samples[unit] = square is not None
@@ -255,7 +273,7 @@ class Gradients:
         whose norm is that of an output's gradient."""
         sums = local.where_they_are()
         sums[: self._units + 1] = total[: self._units + 1]
-        sums[self._units + 1:] = 0.0
+        sums[self._units + 1 :] = 0.0
         for unit in outputs:
             sums[unit] = 0.0
 
@@ -276,7 +294,7 @@ class Gradients:
         """The sums of all ranks' contributions; `outputs`: units whose norm is that of an output's gradient, and how
         many ranks have it. The units whose copies are not alike come back."""
         units = self._units
-        sums, samples, alike = total[: units + 1].clone(), total[units + 1: 2 * units + 1], total[2 * units + 1:]
+        sums, samples, alike = total[: units + 1].clone(), total[units + 1 : 2 * units + 1], total[2 * units + 1 :]
         kept = {unit: float(sums[unit]) for unit in outputs}
         for unit in outputs:
             sums[unit] = 0.0
@@ -319,14 +337,18 @@ class Gradients:
             return
         for device in set(self._by_kernels.values()):
             self._devices[device].scale(coefficient)
-        present = [gradient for index, gradient in enumerate(self._gradients)
-                   if gradient is not None and index not in self._by_kernels]
+        present = [
+            gradient
+            for index, gradient in enumerate(self._gradients)
+            if gradient is not None and index not in self._by_kernels
+        ]
         if present:
             torch._foreach_mul_(present, coefficient)
 
     @torch.no_grad()
-    def clip_by_torch(self, max_norm: float,
-                      sum_of_ranks: Callable[[float], float] | None = None) -> tuple[float, float]:
+    def clip_by_torch(
+        self, max_norm: float, sum_of_ranks: Callable[[float], float] | None = None
+    ) -> tuple[float, float]:
         """Clipping without anything of ours, for loops that must go on; the norm of all gradients, and what they were
         multiplied with."""
         if sum_of_ranks is not None:
@@ -345,8 +367,9 @@ class Gradients:
             present = [local_of(gradient) for gradient in self._gather_anyway() if gradient is not None]
             if not present:
                 return 0.0, 1.0
-            norms = [torch.linalg.vector_norm(_dense(gradient)).to(present[0].device, torch.float32)
-                     for gradient in present]
+            norms = [
+                torch.linalg.vector_norm(_dense(gradient)).to(present[0].device, torch.float32) for gradient in present
+            ]
             total = float(torch.linalg.vector_norm(torch.stack(norms)))
         coefficient = min(max_norm / (total + 1e-6), 1.0)
         if present:

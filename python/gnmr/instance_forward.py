@@ -50,8 +50,11 @@ def is_replaced(module: nn.Module) -> bool:
 def _is_ours(forward: Any) -> bool:
     # Wrappers take over the name of the module that what they wrap is from.
     function = getattr(forward, "__func__", None)
-    return (isinstance(forward, MethodType) and not hasattr(function, "__wrapped__")
-            and getattr(function, "__module__", "").partition(".")[0] == "gnmr")
+    return (
+        isinstance(forward, MethodType)
+        and not hasattr(function, "__wrapped__")
+        and getattr(function, "__module__", "").partition(".")[0] == "gnmr"
+    )
 
 
 def remove(module: nn.Module) -> None:

@@ -15,8 +15,14 @@ def linear_class(module: nn.Module) -> Any:
     """The class that makes the module a linear layer: torch.nn.Linear or transformers' Conv1D; None: it is none."""
     if isinstance(module, nn.Linear):
         return nn.Linear
-    return next((one for one in type(module).__mro__ if one.__name__ == "Conv1D"
-                 and one.__module__.partition(".")[0] == "transformers"), None)
+    return next(
+        (
+            one
+            for one in type(module).__mro__
+            if one.__name__ == "Conv1D" and one.__module__.partition(".")[0] == "transformers"
+        ),
+        None,
+    )
 
 
 def is_linear(module: nn.Module) -> bool:

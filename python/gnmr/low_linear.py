@@ -65,13 +65,15 @@ class LowLinear(LayerSwitch[Any]):
     counts_compiled_calls = True
     high_is_exact = True
 
-    def __init__(self, module: nn.Module, recipe: str, layer: int, clock: StepClock,
-                 neighbours: Neighbours | None = None) -> None:
+    def __init__(
+        self, module: nn.Module, recipe: str, layer: int, clock: StepClock, neighbours: Neighbours | None = None
+    ) -> None:
         """`neighbours`: the layers that may be compiled together with it."""
         rules = recipe_of(recipe)
         self.outputs, self.inputs = shape_of(module)
-        super().__init__(module, self.entry, 3 * self.inputs * self.outputs,
-                         [rules.expected_error(product) for product in range(3)])
+        super().__init__(
+            module, self.entry, 3 * self.inputs * self.outputs, [rules.expected_error(product) for product in range(3)]
+        )
         self.recipe = recipe
         self.rules = rules
         self.memory = AmaxMemory(rules)
@@ -140,8 +142,10 @@ class LowLinear(LayerSwitch[Any]):
             return ExtraBytes(4 * 3 * inputs * outputs, 4 * (2 * inputs + 2 * outputs))
         size = self.module.weight.element_size()
         # Codes of two operands with at most a scale for each row and 128 codes, and the low product.
-        return ExtraBytes((1 + size) * inputs * outputs + inputs * outputs // 16 + 8 * (inputs + outputs),
-                          inputs + outputs + (inputs + outputs) // 16 + 16 + size * max(inputs, outputs))
+        return ExtraBytes(
+            (1 + size) * inputs * outputs + inputs * outputs // 16 + 8 * (inputs + outputs),
+            inputs + outputs + (inputs + outputs) // 16 + 16 + size * max(inputs, outputs),
+        )
 
     def check_device(self, device: torch.device) -> None:
         """Before anything is computed: raises where the low path cannot run there."""
@@ -154,8 +158,12 @@ class LowLinear(LayerSwitch[Any]):
 
     def is_calm(self, device: torch.device) -> bool:
         """For compilers: whether nothing is wanted of it but the low product, nor of its neighbours."""
-        return (self.kind >= 0 and self.neighbours.calm and not self.measures_output
-                and (device.type == "cpu" or (device.type == "cuda" and kinds[self.kind].has_codes)))
+        return (
+            self.kind >= 0
+            and self.neighbours.calm
+            and not self.measures_output
+            and (device.type == "cpu" or (device.type == "cuda" and kinds[self.kind].has_codes))
+        )
 
     def compare(self, product: int, low: Callable[[], Tensor], high: Tensor) -> None:
         """In a trial: what the low path would have made."""
@@ -173,8 +181,12 @@ class LowLinear(LayerSwitch[Any]):
             self._note_codes(operand, matrix, lambda amax: Fp8Cast(self.rules, product, place, amax=amax))
 
     def _delayed_place(self, operand: int) -> tuple[int, int]:
-        return next((product, place) for product in range(3) for place in range(2)
-                    if OPERANDS[product][place] == operand and self.rules.is_delayed(product, place))
+        return next(
+            (product, place)
+            for product in range(3)
+            for place in range(2)
+            if OPERANDS[product][place] == operand and self.rules.is_delayed(product, place)
+        )
 
     def _note_codes(self, operand: int, matrix: Tensor, make: Callable[[int], Fp8Cast]) -> Fp8Matrix:
         """A cast that also finds the amax that is remembered."""
@@ -184,34 +196,50 @@ class LowLinear(LayerSwitch[Any]):
 
     def notes_in_cast(self, product: int, matrix: Tensor) -> bool:
         """Whether the cast of a product's left operand and, in forward, of the weight finds the amax on the way."""
-        return (self.remembers and makes_codes(matrix) and matrix.numel() > 0
-                and all(self.rules.is_delayed(product, place) for place in range(1 + (product == FORWARD))))
+        return (
+            self.remembers
+            and makes_codes(matrix)
+            and matrix.numel() > 0
+            and all(self.rules.is_delayed(product, place) for place in range(1 + (product == FORWARD)))
+        )
 
     def shares(self, matrix: Tensor, product: int, place: int, other_product: int, other_place: int) -> bool:
         """Whether one cast of a matrix is what two products need."""
         return self.rules.shares_cast(product, place, other_product, other_place, makes_codes(matrix))
 
-    def cast(self, product: int, place: int, matrix: Tensor, both_sides: bool = False,
-             notes: bool = False) -> LowOperand:
+    def cast(
+        self, product: int, place: int, matrix: Tensor, both_sides: bool = False, notes: bool = False
+    ) -> LowOperand:
         """The operand as the low path of a product sees it. Codes: for the other direction too, and with their amax."""
         if not self.rules.casts(product, place):
             return matrix
         if not makes_codes(matrix):
             scale = self.memory.scale(product, place) if self.remembers else 0.0
-            return cast_operand(matrix, self.recipe, product, place, scale, self._seed(product, place),
-                                self._seed(product, 2))
+            return cast_operand(
+                matrix, self.recipe, product, place, scale, self._seed(product, place), self._seed(product, 2)
+            )
         sums_over_rows = SUMS_OVER_ROWS[product][place]
         scale_at = self.memory.scale_address(product, place, matrix.device) if self.remembers else 0
 
         def make(amax: int) -> Fp8Cast:
-            return Fp8Cast(self.rules, product, place, both_sides or not sums_over_rows, both_sides or sums_over_rows,
-                           scale_at, amax)
+            return Fp8Cast(
+                self.rules,
+                product,
+                place,
+                both_sides or not sums_over_rows,
+                both_sides or sums_over_rows,
+                scale_at,
+                amax,
+            )
 
         return self._note_codes(OPERANDS[product][place], matrix, make) if notes else cast_to_fp8(matrix, make(0))
 
     def _cast(self, product: int, place: int, matrix: Tensor, both_sides: bool, notes: bool) -> LowOperand:
-        return self.cast(product, place, matrix, both_sides, notes) if makes_codes(matrix) else \
-            self.cast(product, place, matrix)
+        return (
+            self.cast(product, place, matrix, both_sides, notes)
+            if makes_codes(matrix)
+            else self.cast(product, place, matrix)
+        )
 
     def _multiply(self, product: int, left: LowOperand, right: LowOperand, dtype: torch.dtype) -> Tensor:
         """The product of two operands as they are stored."""
@@ -225,8 +253,9 @@ class LowLinear(LayerSwitch[Any]):
         clock = self._clock
         return _core.cast_seed(clock.seed, clock.step, clock.micro_batch, self._layer, product, purpose)
 
-    def low_forward(self, matrix: Tensor, weight: Tensor, keeps: tuple[bool, bool] = (False, False),
-                    notes: bool = False) -> tuple[Tensor, LowOperand | None, LowOperand | None]:
+    def low_forward(
+        self, matrix: Tensor, weight: Tensor, keeps: tuple[bool, bool] = (False, False), notes: bool = False
+    ) -> tuple[Tensor, LowOperand | None, LowOperand | None]:
         """The low product, and of the two casts, where backward wants them, those that it can use."""
         keeps_input = keeps[0] and self.shares(matrix, FORWARD, 0, WEIGHT_GRADIENT, 1)
         keeps_weight = keeps[1] and self.shares(weight, FORWARD, 1, INPUT_GRADIENT, 1)
@@ -235,8 +264,14 @@ class LowLinear(LayerSwitch[Any]):
         result = self._multiply(FORWARD, low_input, low_weight, matrix.dtype)
         return result, low_input if keeps_input else None, low_weight if keeps_weight else None
 
-    def low_input_gradient(self, gradient: Tensor, weight: Tensor | None, low_weight: LowOperand | None,
-                           shared: bool = False, notes: bool = False) -> tuple[Tensor, LowOperand | None]:
+    def low_input_gradient(
+        self,
+        gradient: Tensor,
+        weight: Tensor | None,
+        low_weight: LowOperand | None,
+        shared: bool = False,
+        notes: bool = False,
+    ) -> tuple[Tensor, LowOperand | None]:
         """The low product, and the gradient's cast where the weight's gradient wants it and can use it."""
         shared = shared and self.shares(gradient, INPUT_GRADIENT, 0, WEIGHT_GRADIENT, 0)
         low = self._cast(INPUT_GRADIENT, 0, gradient, shared, notes)
@@ -245,8 +280,9 @@ class LowLinear(LayerSwitch[Any]):
             low_weight = self._cast(INPUT_GRADIENT, 1, weight, False, False)
         return self._multiply(INPUT_GRADIENT, low, low_weight, gradient.dtype), low if shared else None
 
-    def low_weight_gradient(self, gradient: Tensor, low_gradient: LowOperand | None, matrix: Tensor | None,
-                            low_input: LowOperand | None) -> Tensor:
+    def low_weight_gradient(
+        self, gradient: Tensor, low_gradient: LowOperand | None, matrix: Tensor | None, low_input: LowOperand | None
+    ) -> Tensor:
         """The low product; `low_gradient` is the cast for the input's gradient, where it is the same."""
         if low_gradient is None:
             low_gradient = self._cast(WEIGHT_GRADIENT, 0, gradient, False, False)
@@ -311,8 +347,9 @@ def observe_forward(low: LowLinear, matrix: Tensor, weight: Tensor, runs_low: bo
     return False
 
 
-def forward_product(low: LowLinear, matrix: Tensor, weight: Tensor, trains: bool,
-                    keeps: tuple[bool, bool]) -> tuple[Tensor, bool, LowOperand | None, LowOperand | None]:
+def forward_product(
+    low: LowLinear, matrix: Tensor, weight: Tensor, trains: bool, keeps: tuple[bool, bool]
+) -> tuple[Tensor, bool, LowOperand | None, LowOperand | None]:
     """The layer's product without its bias, whether it was the low one, and the casts that backward can use; `keeps`:
     whether it wants those of input and weight."""
     low.check_device(matrix.device)
@@ -338,8 +375,9 @@ class Saved:
     low_input: LowOperand | None
 
 
-def backward_products(low: LowLinear, saved: Saved, gradient: Tensor, wants_input: bool,
-                      wants_weight: bool) -> tuple[Tensor | None, Tensor | None]:
+def backward_products(
+    low: LowLinear, saved: Saved, gradient: Tensor, wants_input: bool, wants_weight: bool
+) -> tuple[Tensor | None, Tensor | None]:
     """The gradients of input and weight, on the path of the forward."""
     notes = saved.runs_low and wants_input and low.notes_in_cast(INPUT_GRADIENT, gradient)
     if not notes:
@@ -382,8 +420,12 @@ class _LinearFunction(torch.autograd.Function):
         result, ctx.runs_low, low_input, low_weight = forward_product(low, matrix, weight, trains, keeps)
         if bias is not None:
             result = result + bias  # in place it would change what selective checkpointing keeps
-        ctx.save_for_backward(weight if low_weight is None else None, *low.flat(low_weight),
-                              matrix if low_input is None else None, *low.flat(low_input))
+        ctx.save_for_backward(
+            weight if low_weight is None else None,
+            *low.flat(low_weight),
+            matrix if low_input is None else None,
+            *low.flat(low_input),
+        )
         # Without a view where there need be none: selective checkpointing sees changes in place of what it keeps then.
         return result if input.dim() == 2 else unviewed(result.view(*input.shape[:-1], weight.shape[0]))
 
@@ -392,8 +434,9 @@ class _LinearFunction(torch.autograd.Function):
     def backward(ctx: Any, output_gradient: Tensor) -> tuple[Tensor | None, ...]:
         weight, *cast_weight, matrix, input_values, input_scales = ctx.saved_tensors
         low: LowLinear = ctx.low
-        saved = Saved(ctx.runs_low, weight, low.operand_of(1, *cast_weight), matrix,
-                      low.operand_of(0, input_values, input_scales))
+        saved = Saved(
+            ctx.runs_low, weight, low.operand_of(1, *cast_weight), matrix, low.operand_of(0, input_values, input_scales)
+        )
         gradient = output_gradient.reshape(-1, ctx.outputs)
         with without_autocast(gradient.device.type):
             input_gradient, weight_gradient = backward_products(low, saved, gradient, *ctx.needs_input_grad[:2])

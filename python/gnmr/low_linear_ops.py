@@ -48,8 +48,10 @@ operators.define(  # type: ignore[no-untyped-call]
 def _keeps(recipe: str, matrix: Tensor) -> tuple[bool, bool]:
     """Whether backward can use the forward's casts of input and weight."""
     rules, codes = recipe_of(recipe), fp8_matrix.makes_codes(matrix)
-    return (rules.shares_cast(FORWARD, 0, WEIGHT_GRADIENT, 1, codes),
-            rules.shares_cast(FORWARD, 1, INPUT_GRADIENT, 1, codes))
+    return (
+        rules.shares_cast(FORWARD, 0, WEIGHT_GRADIENT, 1, codes),
+        rules.shares_cast(FORWARD, 1, INPUT_GRADIENT, 1, codes),
+    )
 
 
 def _nothing(like: Tensor) -> Tensor:
@@ -65,8 +67,10 @@ def _room(recipe: str, place: int, operand: Tensor, keeps: bool) -> tuple[Tensor
     rules = recipe_of(recipe)
     rows, columns = operand.shape
     scales = fp8_matrix.scale_shape(rules.fp8_groups(FORWARD, place), columns, rows)
-    return (operand.new_empty((columns, rows), dtype=fp8_matrix.code_type(rules, FORWARD, place)),
-            operand.new_empty(scales, dtype=torch.float32))
+    return (
+        operand.new_empty((columns, rows), dtype=fp8_matrix.code_type(rules, FORWARD, place)),
+        operand.new_empty(scales, dtype=torch.float32),
+    )
 
 
 def _without_memory(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -77,8 +81,7 @@ def _without_memory(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     return tensors
 
 
-def _kept(low: LowLinear, place: int, operand: Tensor, cast: LowOperand | None,
-          keeps: bool) -> tuple[Tensor, Tensor]:
+def _kept(low: LowLinear, place: int, operand: Tensor, cast: LowOperand | None, keeps: bool) -> tuple[Tensor, Tensor]:
     """A cast with the layout that was promised; where there is none, what backward needs in its place."""
     if keeps and isinstance(cast, fp8_matrix.Fp8Matrix):
         side = cast.side(True)
@@ -102,24 +105,45 @@ def _low_linear(matrix: Tensor, weight: Tensor, layer: Tensor, recipe: str, trai
     result, runs_low, low_input, low_weight = forward_product(low, matrix, weight, trains, (keeps_input, keeps_weight))
     plain = _nothing(matrix)
     if keeps_input and fp8_matrix.makes_codes(matrix):
-        plain = _without_memory((torch.empty_like(matrix, memory_format=torch.contiguous_format),))[0] if runs_low \
+        plain = (
+            _without_memory((torch.empty_like(matrix, memory_format=torch.contiguous_format),))[0]
+            if runs_low
             else matrix.clone(memory_format=torch.contiguous_format)
-    return (result, *_kept(low, 0, matrix, low_input, keeps_input), *_kept(low, 1, weight, low_weight, keeps_weight),
-            plain, torch.tensor(runs_low, device="cpu"))
+        )
+    return (
+        result,
+        *_kept(low, 0, matrix, low_input, keeps_input),
+        *_kept(low, 1, weight, low_weight, keeps_weight),
+        plain,
+        torch.tensor(runs_low, device="cpu"),
+    )
 
 
 def _low_linear_shape(matrix: Tensor, weight: Tensor, layer: Tensor, recipe: str, trains: bool) -> tuple[Tensor, ...]:
     keeps_input, keeps_weight = (keeps and trains for keeps in _keeps(recipe, matrix))
     has_plain = keeps_input and fp8_matrix.makes_codes(matrix)
-    return (matrix.new_empty((matrix.shape[0], weight.shape[0])),
-            *_room(recipe, 0, matrix, keeps_input), *_room(recipe, 1, weight, keeps_weight),
-            matrix.new_empty(matrix.shape) if has_plain else _nothing(matrix),
-            torch.empty((), dtype=torch.bool, device="cpu"))
+    return (
+        matrix.new_empty((matrix.shape[0], weight.shape[0])),
+        *_room(recipe, 0, matrix, keeps_input),
+        *_room(recipe, 1, weight, keeps_weight),
+        matrix.new_empty(matrix.shape) if has_plain else _nothing(matrix),
+        torch.empty((), dtype=torch.bool, device="cpu"),
+    )
 
 
-def _low_linear_backward(gradient: Tensor, weight: Tensor, kept_input: Tensor, input_scales: Tensor,
-                         kept_weight: Tensor, weight_scales: Tensor, plain_input: Tensor, path: Tensor, layer: Tensor,
-                         wants_input: bool, wants_weight: bool) -> tuple[Tensor, Tensor]:
+def _low_linear_backward(
+    gradient: Tensor,
+    weight: Tensor,
+    kept_input: Tensor,
+    input_scales: Tensor,
+    kept_weight: Tensor,
+    weight_scales: Tensor,
+    plain_input: Tensor,
+    path: Tensor,
+    layer: Tensor,
+    wants_input: bool,
+    wants_weight: bool,
+) -> tuple[Tensor, Tensor]:
     from gnmr.low_linear import Saved, backward_products
 
     low = layer_of(layer)
@@ -134,15 +158,29 @@ def _low_linear_backward(gradient: Tensor, weight: Tensor, kept_input: Tensor, i
         saved.matrix = plain_input if codes and keeps_input else kept_input.to(gradient.dtype)
     to_input, to_weight = backward_products(low, saved, gradient, wants_input, wants_weight)
     nothing = gradient.new_empty(0)
-    return (nothing if to_input is None else to_input.contiguous(),
-            nothing.clone() if to_weight is None else to_weight.contiguous())
+    return (
+        nothing if to_input is None else to_input.contiguous(),
+        nothing.clone() if to_weight is None else to_weight.contiguous(),
+    )
 
 
-def _low_linear_backward_shape(gradient: Tensor, weight: Tensor, kept_input: Tensor, input_scales: Tensor,
-                               kept_weight: Tensor, weight_scales: Tensor, plain_input: Tensor, path: Tensor,
-                               layer: Tensor, wants_input: bool, wants_weight: bool) -> tuple[Tensor, Tensor]:
-    return (gradient.new_empty((gradient.shape[0], weight.shape[1]) if wants_input else (0,)),
-            gradient.new_empty(weight.shape if wants_weight else (0,)))
+def _low_linear_backward_shape(
+    gradient: Tensor,
+    weight: Tensor,
+    kept_input: Tensor,
+    input_scales: Tensor,
+    kept_weight: Tensor,
+    weight_scales: Tensor,
+    plain_input: Tensor,
+    path: Tensor,
+    layer: Tensor,
+    wants_input: bool,
+    wants_weight: bool,
+) -> tuple[Tensor, Tensor]:
+    return (
+        gradient.new_empty((gradient.shape[0], weight.shape[1]) if wants_input else (0,)),
+        gradient.new_empty(weight.shape if wants_weight else (0,)),
+    )
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -158,8 +196,10 @@ def _backward(ctx: Any, gradient: Tensor, *others: Any) -> tuple[Tensor | None, 
     return to_input if wants_input else None, to_weight if wants_weight else None, None, None, None
 
 
-for _name, _run, _shape in (("low_linear_2", _low_linear, _low_linear_shape),
-                            ("low_linear_2_backward", _low_linear_backward, _low_linear_backward_shape)):
+for _name, _run, _shape in (
+    ("low_linear_2", _low_linear, _low_linear_shape),
+    ("low_linear_2_backward", _low_linear_backward, _low_linear_backward_shape),
+):
     for _device in ("CPU", "CUDA"):
         operators.impl(_name, _run, _device)  # type: ignore[no-untyped-call]
     torch.library.register_fake(f"gnmr::{_name}", _shape, lib=operators)

@@ -54,8 +54,9 @@ operators.define(  # type: ignore[no-untyped-call]
 
 def _parts(made: fp8_matrix.Fp8Matrix) -> list[Tensor]:
     """Codes and scales, of the sides that there are."""
-    return [tensor for side in (made.by_rows, made.by_columns) if side is not None
-            for tensor in (side.codes, side.scales)]
+    return [
+        tensor for side in (made.by_rows, made.by_columns) if side is not None for tensor in (side.codes, side.scales)
+    ]
 
 
 def _fp8_cast(matrix: Tensor, recipe: str, product: int, place: int, by_rows: bool, by_columns: bool) -> list[Tensor]:
@@ -63,20 +64,24 @@ def _fp8_cast(matrix: Tensor, recipe: str, product: int, place: int, by_rows: bo
     return _parts(fp8_matrix.cast_to_fp8(matrix, cast))
 
 
-def _fp8_cast_shape(matrix: Tensor, recipe: str, product: int, place: int, by_rows: bool,
-                    by_columns: bool) -> list[Tensor]:
+def _fp8_cast_shape(
+    matrix: Tensor, recipe: str, product: int, place: int, by_rows: bool, by_columns: bool
+) -> list[Tensor]:
     rules, (rows, columns) = recipe_of(recipe), matrix.shape
     dtype, groups = fp8_matrix.code_type(rules, product, place), rules.fp8_groups(product, place)
     result: list[Tensor] = []
     for wanted, m, k in ((by_rows, rows, columns), (by_columns, columns, rows)):
         if wanted:
-            result += [matrix.new_empty((m, k), dtype=dtype),
-                       matrix.new_empty(fp8_matrix.scale_shape(groups, m, k), dtype=torch.float32)]
+            result += [
+                matrix.new_empty((m, k), dtype=dtype),
+                matrix.new_empty(fp8_matrix.scale_shape(groups, m, k), dtype=torch.float32),
+            ]
     return result
 
 
-def _low_cast(matrix: Tensor, layer: Tensor, recipe: str, product: int, place: int, both_sides: bool,
-              notes: bool) -> list[Tensor]:
+def _low_cast(
+    matrix: Tensor, layer: Tensor, recipe: str, product: int, place: int, both_sides: bool, notes: bool
+) -> list[Tensor]:
     low = layer_of(layer)
     if notes and product == FORWARD:
         low.note_call()
@@ -89,34 +94,58 @@ def _low_cast(matrix: Tensor, layer: Tensor, recipe: str, product: int, place: i
     return _parts(made) if isinstance(made, fp8_matrix.Fp8Matrix) else [made]
 
 
-def _low_cast_shape(matrix: Tensor, layer: Tensor, recipe: str, product: int, place: int, both_sides: bool,
-                    notes: bool) -> list[Tensor]:
+def _low_cast_shape(
+    matrix: Tensor, layer: Tensor, recipe: str, product: int, place: int, both_sides: bool, notes: bool
+) -> list[Tensor]:
     if not fp8_matrix.makes_codes(matrix):
         return [cast_shape(matrix, recipe, product, place)]
     over_rows = SUMS_OVER_ROWS[product][place]
     return _fp8_cast_shape(matrix, recipe, product, place, both_sides or not over_rows, both_sides or over_rows)
 
 
-def _fp8_product(left: Tensor, left_scales: Tensor, right: Tensor, right_scales: Tensor, recipe: str, product: int,
-                 dtype: torch.dtype) -> Tensor:
+def _fp8_product(
+    left: Tensor,
+    left_scales: Tensor,
+    right: Tensor,
+    right_scales: Tensor,
+    recipe: str,
+    product: int,
+    dtype: torch.dtype,
+) -> Tensor:
     rules = recipe_of(recipe)
 
     def matrix(place: int, side: fp8_matrix.Fp8Side) -> fp8_matrix.Fp8Matrix:
         over_rows = SUMS_OVER_ROWS[product][place]
-        return fp8_matrix.Fp8Matrix(rules.fp8_groups(product, place), None if over_rows else side,
-                                    side if over_rows else None)
+        return fp8_matrix.Fp8Matrix(
+            rules.fp8_groups(product, place), None if over_rows else side, side if over_rows else None
+        )
 
-    return fp8_matrix.multiply(recipe, product, matrix(0, fp8_matrix.Fp8Side(left, left_scales)),
-                               matrix(1, fp8_matrix.Fp8Side(right, right_scales)), dtype)
+    return fp8_matrix.multiply(
+        recipe,
+        product,
+        matrix(0, fp8_matrix.Fp8Side(left, left_scales)),
+        matrix(1, fp8_matrix.Fp8Side(right, right_scales)),
+        dtype,
+    )
 
 
-def _fp8_product_shape(left: Tensor, left_scales: Tensor, right: Tensor, right_scales: Tensor, recipe: str,
-                       product: int, dtype: torch.dtype) -> Tensor:
+def _fp8_product_shape(
+    left: Tensor,
+    left_scales: Tensor,
+    right: Tensor,
+    right_scales: Tensor,
+    recipe: str,
+    product: int,
+    dtype: torch.dtype,
+) -> Tensor:
     return left.new_empty((left.shape[0], right.shape[0]), dtype=dtype)
 
 
-for _name, _run, _shape in (("fp8_cast_1", _fp8_cast, _fp8_cast_shape), ("low_cast_1", _low_cast, _low_cast_shape),
-                            ("fp8_product_1", _fp8_product, _fp8_product_shape)):
+for _name, _run, _shape in (
+    ("fp8_cast_1", _fp8_cast, _fp8_cast_shape),
+    ("low_cast_1", _low_cast, _low_cast_shape),
+    ("fp8_product_1", _fp8_product, _fp8_product_shape),
+):
     for _device in ("CPU", "CUDA"):
         operators.impl(_name, _run, _device)  # type: ignore[no-untyped-call]
     torch.library.register_fake(f"gnmr::{_name}", _shape, lib=operators)
@@ -166,8 +195,11 @@ def kind_of(layer: TracedLayer) -> int:
 def traced_layer(recipe: str, rules: _core.Recipe) -> TracedLayer | None:
     """None: it is not written here, the operators of gnmr.low_linear_ops do it."""
     casts = tuple((rules.casts(product, 0), rules.casts(product, 1)) for product in range(3))
-    looks_up = any(rules.is_delayed(*where) or rules.hadamard(*where) or rules.is_random(*where)
-                   for where in _PLACES if rules.casts(*where))
+    looks_up = any(
+        rules.is_delayed(*where) or rules.hadamard(*where) or rules.is_random(*where)
+        for where in _PLACES
+        if rules.casts(*where)
+    )
     has_codes = rules.has_fp8_codes and _core.kernels_available()
     if not any(casts[FORWARD]) or ((has_codes or looks_up) and not all(map(all, casts))):
         return None  # nobody tells of calls; products of codes and numbers; amaxes of what is not cast
@@ -176,12 +208,14 @@ def traced_layer(recipe: str, rules: _core.Recipe) -> TracedLayer | None:
         return tuple(rules.shares_cast(*pair, codes) for pair in _PAIRS)
 
     groups = tuple(rules.fp8_groups(product, 1) for product in range(3)) if has_codes else ()
-    return TracedLayer(recipe, casts, shares(False), shares(True), has_codes, looks_up, groups,
-                       1 if casts[FORWARD][1] else 0)
+    return TracedLayer(
+        recipe, casts, shares(False), shares(True), has_codes, looks_up, groups, 1 if casts[FORWARD][1] else 0
+    )
 
 
-def _cast(kind: TracedLayer, layer: Tensor, product: int, place: int, matrix: Tensor, both_sides: bool,
-          notes: bool) -> tuple[Tensor, ...]:
+def _cast(
+    kind: TracedLayer, layer: Tensor, product: int, place: int, matrix: Tensor, both_sides: bool, notes: bool
+) -> tuple[Tensor, ...]:
     """Numbers; or codes and scales for a product that sums over columns, or over rows, or first of one and then of the
     other. `notes`: it is the first of this operand in a step that trains."""
     if not kind.casts[product][place]:
@@ -191,8 +225,11 @@ def _cast(kind: TracedLayer, layer: Tensor, product: int, place: int, matrix: Te
         return tuple(torch.ops.gnmr.low_cast_1(matrix, layer, kind.recipe, product, place, both_sides, notes))
     if not codes:
         return (cast_operand(matrix, kind.recipe, product, place, 0.0, 0, 0),)
-    return tuple(torch.ops.gnmr.fp8_cast_1(matrix, kind.recipe, product, place, both_sides or not over_rows,
-                                           both_sides or over_rows))
+    return tuple(
+        torch.ops.gnmr.fp8_cast_1(
+            matrix, kind.recipe, product, place, both_sides or not over_rows, both_sides or over_rows
+        )
+    )
 
 
 def _side(product: int, place: int, operand: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -201,12 +238,22 @@ def _side(product: int, place: int, operand: tuple[Tensor, ...]) -> tuple[Tensor
     return operand[2:] if SUMS_OVER_ROWS[product][place] else operand[:2]
 
 
-def _multiply(kind: TracedLayer, by_plan: bool, product: int, left: tuple[Tensor, ...], right: tuple[Tensor, ...],
-              dtype: torch.dtype) -> Tensor:
+def _multiply(
+    kind: TracedLayer,
+    by_plan: bool,
+    product: int,
+    left: tuple[Tensor, ...],
+    right: tuple[Tensor, ...],
+    dtype: torch.dtype,
+) -> Tensor:
     if len(left) > 1 and by_plan and kind.plans[product].by == "torch":
         made = dtype if dtype in (torch.float32, torch.bfloat16) else torch.float32
-        return as_type(fp8_matrix.multiply_by_torch(fp8_matrix.Fp8Side(*left), fp8_matrix.Fp8Side(*right),
-                                                    kind.groups[product], made, kind.plans[product]), dtype)
+        return as_type(
+            fp8_matrix.multiply_by_torch(
+                fp8_matrix.Fp8Side(*left), fp8_matrix.Fp8Side(*right), kind.groups[product], made, kind.plans[product]
+            ),
+            dtype,
+        )
     if len(left) > 1:
         result: Tensor = torch.ops.gnmr.fp8_product_1(*left, *right, kind.recipe, product, dtype)
         return result
@@ -218,8 +265,9 @@ class _TracedFunction(torch.autograd.Function):
     """The three products; what is kept for backward is the cast that it can use, or the operand."""
 
     @staticmethod
-    def forward(ctx: Any, matrix: Tensor, weight: Tensor, layer: Tensor, kind: TracedLayer, by_plan: bool,
-                trains: bool) -> Tensor:
+    def forward(
+        ctx: Any, matrix: Tensor, weight: Tensor, layer: Tensor, kind: TracedLayer, by_plan: bool, trains: bool
+    ) -> Tensor:
         shares = kind.shares_codes if fp8_matrix.makes_codes(matrix) else kind.shares
         low_input = _cast(kind, layer, FORWARD, 0, matrix, shares[0] and trains, trains)
         low_weight = _cast(kind, layer, FORWARD, 1, weight, shares[1] and trains, trains)
@@ -228,14 +276,15 @@ class _TracedFunction(torch.autograd.Function):
             kept_weight = _side(INPUT_GRADIENT, 1, low_weight) if shares[1] else (weight,)
             ctx.kind, ctx.by_plan, ctx.shares, ctx.parts = kind, by_plan, shares, len(kept_input)
             ctx.save_for_backward(layer, *kept_input, *kept_weight)
-        return _multiply(kind, by_plan, FORWARD, _side(FORWARD, 0, low_input), _side(FORWARD, 1, low_weight),
-                         matrix.dtype)
+        return _multiply(
+            kind, by_plan, FORWARD, _side(FORWARD, 0, low_input), _side(FORWARD, 1, low_weight), matrix.dtype
+        )
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         kind, by_plan, shares = ctx.kind, ctx.by_plan, ctx.shares
         layer, *saved = ctx.saved_tensors
-        low_input, low_weight = tuple(saved[:ctx.parts]), tuple(saved[ctx.parts:])
+        low_input, low_weight = tuple(saved[: ctx.parts]), tuple(saved[ctx.parts :])
         wants_input, wants_weight = ctx.needs_input_grad[0], ctx.needs_input_grad[1]
         low_gradient: tuple[Tensor, ...] = ()
         to_input = to_weight = None
@@ -246,16 +295,18 @@ class _TracedFunction(torch.autograd.Function):
                 if not shares[1]:
                     low_weight = _cast(kind, layer, INPUT_GRADIENT, 1, low_weight[0], False, False)
                     low_weight = _side(INPUT_GRADIENT, 1, low_weight)
-                to_input = _multiply(kind, by_plan, INPUT_GRADIENT, _side(INPUT_GRADIENT, 0, low_gradient), low_weight,
-                                     gradient.dtype)
+                to_input = _multiply(
+                    kind, by_plan, INPUT_GRADIENT, _side(INPUT_GRADIENT, 0, low_gradient), low_weight, gradient.dtype
+                )
             if wants_weight:
                 if not (shares[2] and wants_input):
                     low_gradient = _cast(kind, layer, WEIGHT_GRADIENT, 0, gradient, False, not wants_input)
                 if not shares[0]:
                     low_input = _cast(kind, layer, WEIGHT_GRADIENT, 1, low_input[0], False, False)
                     low_input = _side(WEIGHT_GRADIENT, 1, low_input)
-                to_weight = _multiply(kind, by_plan, WEIGHT_GRADIENT, _side(WEIGHT_GRADIENT, 0, low_gradient),
-                                      low_input, gradient.dtype)
+                to_weight = _multiply(
+                    kind, by_plan, WEIGHT_GRADIENT, _side(WEIGHT_GRADIENT, 0, low_gradient), low_input, gradient.dtype
+                )
         return to_input, to_weight, None, None, None, None
 
 
@@ -267,5 +318,6 @@ def product(matrix: Tensor, weight: Tensor, layer: Tensor, kind: TracedLayer, tr
         by_plan = True
     with without_autocast(matrix.device.type):
         result: Tensor = _TracedFunction.apply(  # type: ignore[no-untyped-call]
-            matrix, weight, layer, kind, by_plan, trains)
+            matrix, weight, layer, kind, by_plan, trains
+        )
     return result

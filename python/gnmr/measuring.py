@@ -13,8 +13,8 @@ from torch import Tensor
 
 from gnmr.device_stream import OnItsWay
 from gnmr.gradients import Gradients
-from gnmr.local_sums import LocalSums
 from gnmr.layer_switch import LayerSwitch
+from gnmr.local_sums import LocalSums
 from gnmr.ranks_exchange import Exchange, Heard, Meeting, Word
 from gnmr.ranks_joining import Joined
 from gnmr.rerun import ErrorSquares
@@ -65,8 +65,11 @@ class Measurement:
         self.exchange = exchange
         self.unlike: list[int] = []  # units whose copies had different norms in the last step
         self._outputs = joined.outputs
-        self._frozen = [(index, unit.switch) for index, unit in enumerate(joined.found.units)
-                        if isinstance(unit.switch, LayerSwitch) and unit.switch.measures_output]
+        self._frozen = [
+            (index, unit.switch)
+            for index, unit in enumerate(joined.found.units)
+            if isinstance(unit.switch, LayerSwitch) and unit.switch.measures_output
+        ]
 
     @property
     def is_alone(self) -> bool:
@@ -91,7 +94,7 @@ class Measurement:
         heard, total = self.exchange.meet(replace(word, failure=failure), own)
         self.unlike = self.gradients.take(total[: len(numbers)], self._outputs)
         if errors is not None:
-            errors.take(total[len(numbers):])
+            errors.take(total[len(numbers) :])
         return heard
 
     def start(self, pending: Pending) -> None:
@@ -136,8 +139,11 @@ class Measurement:
         """Clips before anybody knows the numbers, where they are added up on a device; else they are awaited. Nobody
         listens to what ranks have said: that is for all of them together, a step later."""
         local, meeting = pending.local, pending.meeting
-        if (local is not None and local.device is not None
-                and (meeting is None or meeting.numbers_are_on(local.device.device))):
+        if (
+            local is not None
+            and local.device is not None
+            and (meeting is None or meeting.numbers_are_on(local.device.device))
+        ):
             if meeting is not None:
                 self.gradients.put_back(meeting.numbers(), local, self._outputs)
                 meeting.total.send()

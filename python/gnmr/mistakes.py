@@ -23,14 +23,20 @@ _OWNERS: "weakref.WeakKeyDictionary[nn.Module, weakref.ref[object]]" = weakref.W
 
 def check_names(caller: str, given: Iterable[str], attach: Callable[..., object]) -> None:
     """Refuses keyword arguments that neither `gnmr.attach` nor the controller has."""
-    own = [name for name, one in inspect.signature(attach).parameters.items()
-           if one.kind is not inspect.Parameter.VAR_KEYWORD and name != "model"]
+    own = [
+        name
+        for name, one in inspect.signature(attach).parameters.items()
+        if one.kind is not inspect.Parameter.VAR_KEYWORD and name != "model"
+    ]
     known = [*own, *(str(spec["name"]) for spec in option_specs())]
     for name in given:
         if name not in known:
             near = get_close_matches(name, known, 1, 0.6)
-            meant = f"did you mean {near[0]}?" if near else "help(gnmr.attach) lists the arguments, " \
-                "`python -m gnmr options` the controller's options"
+            meant = (
+                f"did you mean {near[0]}?"
+                if near
+                else "help(gnmr.attach) lists the arguments, `python -m gnmr options` the controller's options"
+            )
             raise TypeError(f"{caller}: unknown argument {name!r}; {meant}")
 
 
@@ -59,10 +65,15 @@ def check_closure(closure: object) -> None:
     """Refuses a loss in the place of a function that makes it."""
     if callable(closure):
         return
-    hint = "; the loss itself goes to trial(closure, loss=loss), or to step(loss=loss)" if isinstance(
-        closure, Tensor | float) else ""
-    raise TypeError("trial: expected a function that runs forward and backward of the step once more and returns its "
-                    f"loss, got {type(closure).__name__}{hint}")
+    hint = (
+        "; the loss itself goes to trial(closure, loss=loss), or to step(loss=loss)"
+        if isinstance(closure, Tensor | float)
+        else ""
+    )
+    raise TypeError(
+        "trial: expected a function that runs forward and backward of the step once more and returns its "
+        f"loss, got {type(closure).__name__}{hint}"
+    )
 
 
 def check_recipe(recipe: str | None, units: Sequence[WatchedUnit]) -> None:
@@ -70,16 +81,20 @@ def check_recipe(recipe: str | None, units: Sequence[WatchedUnit]) -> None:
     backends = sorted({backend_name(unit.switch) for unit in units if unit.switch is not None})
     if recipe is None or not backends or any(isinstance(unit.switch, LowLinear) for unit in units):
         return
-    raise Error(f"attach: recipe={recipe!r} would have no effect: the model has a low path of its own, which is "
-                f"switched by {', '.join(backends)}. Leave recipe out to use that one; for the recipe's, attach to the "
-                "model before its layers are converted")
+    raise Error(
+        f"attach: recipe={recipe!r} would have no effect: the model has a low path of its own, which is "
+        f"switched by {', '.join(backends)}. Leave recipe out to use that one; for the recipe's, attach to the "
+        "model before its layers are converted"
+    )
 
 
 def check_journal(path: str, resume_step: int | None, exists: Callable[[str], bool]) -> None:
     """Refuses to write over the journal of another run."""
     if resume_step is None and exists(path):
-        raise Error(f"{path}: a journal is there already. To continue its run give resume_step=N, the number of the "
-                    "next step, and load the state with ctl.load_state_dict; for a new run choose another `out`")
+        raise Error(
+            f"{path}: a journal is there already. To continue its run give resume_step=N, the number of the "
+            "next step, and load the state with ctl.load_state_dict; for a new run choose another `out`"
+        )
 
 
 def check_free(units: Sequence[WatchedUnit]) -> None:
@@ -89,8 +104,10 @@ def check_free(units: Sequence[WatchedUnit]) -> None:
         gc.collect()  # one that nobody can reach any more is in nobody's way
         taken = _taken(units)
     if taken is not None:
-        raise Error(f"attach: gnmr is attached to this model already (unit {taken.name}): call detach() of that "
-                    "control first, then attach again")
+        raise Error(
+            f"attach: gnmr is attached to this model already (unit {taken.name}): call detach() of that "
+            "control first, then attach again"
+        )
 
 
 def own(control: object, units: Iterable[WatchedUnit]) -> None:
@@ -112,4 +129,3 @@ def _taken(units: Sequence[WatchedUnit]) -> WatchedUnit | None:
         if owner is not None and owner() is not None:
             return unit
     return None
-

@@ -26,8 +26,10 @@ def differentiable_once(backward: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(backward)
     def run(ctx: Any, *gradients: Tensor) -> Any:
         if torch.is_grad_enabled():
-            raise Error("create_graph=True: a low path has no second derivative. Leave recipe out, or these layers out "
-                        "of it (deny=)")
+            raise Error(
+                "create_graph=True: a low path has no second derivative. Leave recipe out, or these layers out "
+                "of it (deny=)"
+            )
         return backward(ctx, *gradients)
 
     return run

@@ -27,8 +27,9 @@ def _measured(gradient: Tensor, layer: Tensor) -> Tensor:
 
 for _device in ("CPU", "CUDA"):
     operators.impl("measured_gradient_1", _measured, _device)  # type: ignore[no-untyped-call]
-torch.library.register_fake("gnmr::measured_gradient_1", lambda gradient, layer: torch.empty_like(gradient),
-                            lib=operators)
+torch.library.register_fake(
+    "gnmr::measured_gradient_1", lambda gradient, layer: torch.empty_like(gradient), lib=operators
+)
 
 
 class _Measured(torch.autograd.Function):

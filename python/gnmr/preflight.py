@@ -32,11 +32,15 @@ def preflight(units: Sequence[WatchedUnit], max_recovered: int) -> Preflight:
     """The worst case of so many units in recovery at one time."""
     switches = [unit.switch for unit in units if isinstance(unit.switch, FrugalSwitch)]
     needs = sorted((switch.recovery_bytes() for switch in switches), key=lambda need: need.at(_TYPICAL_TOKENS))
-    worst = needs[max(len(needs) - max_recovered, 0):]
-    compared = max((switch.trial_bytes() for switch in switches), key=lambda need: need.at(_TYPICAL_TOKENS),
-                   default=ExtraBytes())
-    unknown = {backend_name(unit.switch) for unit in units
-               if unit.switch is not None and not isinstance(unit.switch, FrugalSwitch)}
+    worst = needs[max(len(needs) - max_recovered, 0) :]
+    compared = max(
+        (switch.trial_bytes() for switch in switches), key=lambda need: need.at(_TYPICAL_TOKENS), default=ExtraBytes()
+    )
+    unknown = {
+        backend_name(unit.switch)
+        for unit in units
+        if unit.switch is not None and not isinstance(unit.switch, FrugalSwitch)
+    }
     return Preflight(_sum(worst), _sum(needs) + compared, tuple(sorted(unknown)))
 
 

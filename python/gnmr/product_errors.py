@@ -50,8 +50,9 @@ class SquareSum:
             return
         with stream_on(plain.device) as stream:
             space = workspace(_core.compare_workspace_bytes(plain.numel()), plain.device)
-            _core.add_square(plain.data_ptr(), TYPES[plain.dtype], plain.numel(), self._there.data_ptr(),
-                             space.data_ptr(), stream)
+            _core.add_square(
+                plain.data_ptr(), TYPES[plain.dtype], plain.numel(), self._there.data_ptr(), space.data_ptr(), stream
+            )
 
     def number(self) -> float | Tensor | None:
         """Where it is: nothing waits."""
@@ -96,8 +97,16 @@ class ErrorSums:
             return
         with stream_on(high.device) as stream:
             space = workspace(_core.compare_workspace_bytes(high.numel()), high.device)
-            _core.add_error(low.data_ptr(), TYPES[low.dtype], high.data_ptr(), TYPES[high.dtype], high.numel(),
-                            self._there.data_ptr(), space.data_ptr(), stream)
+            _core.add_error(
+                low.data_ptr(),
+                TYPES[low.dtype],
+                high.data_ptr(),
+                TYPES[high.dtype],
+                high.numel(),
+                self._there.data_ptr(),
+                space.data_ptr(),
+                stream,
+            )
 
     def _read(self) -> None:
         if self._there is not None:

@@ -27,8 +27,10 @@ def run(arguments: Sequence[str]) -> int:
 
     if "GNMR_ENGINE" not in os.environ:
         if not ENGINE.exists():
-            raise Error("this build of gnmr has no training engine: `make build` where Python has torch, then "
-                        "PYTHONPATH=build/python")
+            raise Error(
+                "this build of gnmr has no training engine: `make build` where Python has torch, then "
+                "PYTHONPATH=build/python"
+            )
         os.environ["GNMR_ENGINE"] = str(ENGINE)
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return _core.run_program(words)

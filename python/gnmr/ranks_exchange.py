@@ -69,7 +69,7 @@ class Meeting:
 
     def numbers(self) -> Tensor:
         """The sums of the numbers where they are added up: without a wait on a device."""
-        return self.total.where_it_is()[len(_HEAD):]
+        return self.total.where_it_is()[len(_HEAD) :]
 
 
 class Exchange:
@@ -105,7 +105,7 @@ class Exchange:
 
     def numbers(self, meeting: Meeting) -> Tensor:
         """The sums of the numbers, whatever was said; waits for them."""
-        return self._total(meeting)[len(_HEAD):]
+        return self._total(meeting)[len(_HEAD) :]
 
     def _total(self, meeting: Meeting) -> Tensor:
         try:
@@ -143,9 +143,12 @@ class Exchange:
         kind = next((one for one in _KINDS if said(one)), "")
         return Heard(
             failure=self._common_failure(word.failure, kind) if kind else None,
-            skipped=said("skipped") > 0, may_rerun=said("reruns") == self.ranks.size, mode=mode,
+            skipped=said("skipped") > 0,
+            may_rerun=said("reruns") == self.ranks.size,
+            mode=mode,
             differs=said("checksums") != self.ranks.size * said("rank 0's checksum"),
-            differs_here=word.checksum != said("rank 0's checksum"))
+            differs_here=word.checksum != said("rank 0's checksum"),
+        )
 
     def _common_failure(self, mine: Exception | None, kind: str) -> Exception:
         """The same kind of failure on all ranks, with the words of the first rank that has it."""

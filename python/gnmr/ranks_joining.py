@@ -29,8 +29,7 @@ from gnmr.ranks_pieces import (
     merged,
 )
 from gnmr.switches import MeasuringSwitch
-from gnmr.units import (Coverage, FoundUnits, LeftOut, WatchedUnit, count_adapters, plain_name, share_of,
-                        times_wrapped)
+from gnmr.units import Coverage, FoundUnits, LeftOut, WatchedUnit, count_adapters, plain_name, share_of, times_wrapped
 
 
 @dataclass
@@ -63,8 +62,9 @@ def join(ranks: Ranks, model: nn.Module, found: FoundUnits, replicas: Replicas) 
     return _joined(everybody, found), copies_of(ranks.rank, everybody, names)
 
 
-def gradients_of(model: nn.Module, units: Sequence[WatchedUnit], source: Source,
-                 copies: Sequence[Copies] | None) -> Gradients:
+def gradients_of(
+    model: nn.Module, units: Sequence[WatchedUnit], source: Source, copies: Sequence[Copies] | None
+) -> Gradients:
     """The gradients of all parameters that this rank has."""
     owner = {id(parameter): index for index, unit in enumerate(units) for parameter in unit.parameters}
     parameters = list(model.parameters())
@@ -73,8 +73,11 @@ def gradients_of(model: nn.Module, units: Sequence[WatchedUnit], source: Source,
 
 def has_new_parameters(model: nn.Module, units: Sequence[WatchedUnit]) -> bool:
     """Whether something (fully_shard, parallelize_module) has put others in their place since they were looked for."""
-    return any(len(now) != len(unit.parameters) or any(a is not b for a, b in zip(now, unit.parameters, strict=True))
-               for unit in units for now in [list(unit.module.parameters())])
+    return any(
+        len(now) != len(unit.parameters) or any(a is not b for a, b in zip(now, unit.parameters, strict=True))
+        for unit in units
+        for now in [list(unit.module.parameters())]
+    )
 
 
 def find_parameters_again(units: Sequence[WatchedUnit]) -> None:
@@ -93,9 +96,11 @@ def check_low_paths(model: nn.Module, units: Sequence[WatchedUnit]) -> None:
             continue
         for parameter in unit.parameters:
             if is_spread(parameter) and id(parameter) not in gathered:
-                raise Error(f"recipe: our low path needs the whole weight of a layer, and {unit.name} is tensor "
-                            f"parallel ({getattr(parameter, 'placements', '')}). Leave recipe out to watch the model, "
-                            "or register a switch for its layers")
+                raise Error(
+                    f"recipe: our low path needs the whole weight of a layer, and {unit.name} is tensor "
+                    f"parallel ({getattr(parameter, 'placements', '')}). Leave recipe out to watch the model, "
+                    "or register a switch for its layers"
+                )
 
 
 def refuse_flat_parameters(model: nn.Module) -> None:
@@ -105,11 +110,15 @@ def refuse_flat_parameters(model: nn.Module) -> None:
         settings = getattr(module, "ddp_config", None)
         ranks = getattr(module, "dp_group", None)
         if getattr(settings, "use_distributed_optimizer", False) and ranks is not None and ranks.size() > 1:
-            raise Error("attach: with Megatron's distributed optimizer each rank has a part of main_grad, whose layers "
-                        "cannot be told: expected use_distributed_optimizer=False")
+            raise Error(
+                "attach: with Megatron's distributed optimizer each rank has a part of main_grad, whose layers "
+                "cannot be told: expected use_distributed_optimizer=False"
+            )
         if type(module).__name__ == "FullyShardedDataParallel":
-            raise Error(f"attach: {name or 'the model'} is wrapped by FullyShardedDataParallel, whose flat parameters "
-                        "hide the units: use fully_shard (FSDP2)")
+            raise Error(
+                f"attach: {name or 'the model'} is wrapped by FullyShardedDataParallel, whose flat parameters "
+                "hide the units: use fully_shard (FSDP2)"
+            )
 
 
 def _gathered_by_fully_shard(model: nn.Module) -> set[int]:
@@ -129,14 +138,18 @@ def _gathered_by_fully_shard(model: nn.Module) -> set[int]:
 def _report_of(unit: WatchedUnit) -> UnitReport:
     measuring = unit.switch if isinstance(unit.switch, MeasuringSwitch) else None
     return UnitReport(
-        unit.name, unit.cost, unit.switch is not None,
+        unit.name,
+        unit.cost,
+        unit.switch is not None,
         isinstance(unit.switch, LayerSwitch) and unit.switch.measures_output,
         tuple(measuring.places) if measuring is not None else (),
-        tuple(measuring.expected) if measuring is not None else ())
+        tuple(measuring.expected) if measuring is not None else (),
+    )
 
 
-def _rank_report(ranks: Ranks, model: nn.Module, found: FoundUnits,
-                 replicas: Replicas) -> tuple[RankReport, list[str], Layouts]:
+def _rank_report(
+    ranks: Ranks, model: nn.Module, found: FoundUnits, replicas: Replicas
+) -> tuple[RankReport, list[str], Layouts]:
     layouts = Layouts(ranks, replicas)
     names: list[str] = []
     pieces: dict[str, int] = {}
@@ -144,9 +157,12 @@ def _rank_report(ranks: Ranks, model: nn.Module, found: FoundUnits,
     for name, parameter in model.named_parameters():
         names.append(plain_name(name, wrapped))
         pieces[names[-1]] = layouts.add(names[-1], parameter)
-    report = RankReport([_report_of(unit) for unit in found.units],
-                        [(one.name, one.cost, one.reason, one.counts) for one in found.coverage.left_out],
-                        layouts.texts, pieces)
+    report = RankReport(
+        [_report_of(unit) for unit in found.units],
+        [(one.name, one.cost, one.reason, one.counts) for one in found.coverage.left_out],
+        layouts.texts,
+        pieces,
+    )
     return report, names, layouts
 
 
@@ -174,13 +190,20 @@ def _holders(everybody: Everybody, name: str) -> int:
     return sum(digest in have for digest in everybody.digests)
 
 
-def _coverage(here: Coverage, reports: Sequence[RankReport], known: dict[str, UnitReport],
-              switchable: set[str]) -> Coverage:
+def _coverage(
+    here: Coverage, reports: Sequence[RankReport], known: dict[str, UnitReport], switchable: set[str]
+) -> Coverage:
     """The coverage of all ranks' units."""
     left_out = {row[0]: LeftOut(*row) for report in reports for row in report.left_out if row[0] not in known}
     watched = sum(unit.cost for unit in known.values())
-    return replace(here, units=len(known), switchable=len(switchable), share=share_of(watched, left_out.values()),
-                   left_out=list(left_out.values()), adapters=count_adapters(set(known) - switchable))
+    return replace(
+        here,
+        units=len(known),
+        switchable=len(switchable),
+        share=share_of(watched, left_out.values()),
+        left_out=list(left_out.values()),
+        adapters=count_adapters(set(known) - switchable),
+    )
 
 
 def _what_trials_measure(units: Sequence[UnitReport]) -> tuple[list[str], list[float]]:

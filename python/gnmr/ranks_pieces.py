@@ -127,8 +127,9 @@ def _mesh_layout(name: str, parameter: nn.Parameter) -> tuple[str, tuple[int, ..
     coordinate = mesh.get_coordinate()
     if coordinate is None:
         raise Error(f"attach: expected a rank that is part of the mesh of {name}; it is not in {mesh}")
-    place = tuple(int(at) for at, placement in zip(coordinate, spread.placements, strict=True)
-                  if not placement.is_replicate())
+    place = tuple(
+        int(at) for at, placement in zip(coordinate, spread.placements, strict=True) if not placement.is_replicate()
+    )
     return f"{shape} on a mesh {tuple(mesh.shape)} {mesh.mesh_dim_names or ''} as {spread.placements}", place
 
 
@@ -165,7 +166,8 @@ def _check_layouts(everybody: Everybody) -> None:
                 raise Error(
                     f"attach: expected {name} to be laid out alike on all ranks; it is {other[0]} on rank "
                     f"{everybody.first_with(other[1])} and {text} on rank {everybody.first_with(digest)}. "
-                    "Where equal names are different pieces, replicas={glob: None} says so")
+                    "Where equal names are different pieces, replicas={glob: None} says so"
+                )
 
 
 def copies_of(rank: int, everybody: Everybody, names: Sequence[str]) -> list[Copies]:
@@ -176,12 +178,16 @@ def copies_of(rank: int, everybody: Everybody, names: Sequence[str]) -> list[Cop
     for name in names:
         layout = mine.pieces[name]
         place = everybody.places[rank][layout]
-        holders = tuple((digest, report.pieces[name]) for digest, report in everybody.reports.items()
-                        if name in report.pieces)
+        holders = tuple(
+            (digest, report.pieces[name]) for digest, report in everybody.reports.items() if name in report.pieces
+        )
         if (layout, holders) not in known:
             theirs = dict(holders)
-            same = [other for other, digest in enumerate(everybody.digests)
-                    if digest in theirs and everybody.places[other][theirs[digest]] == place]
+            same = [
+                other
+                for other, digest in enumerate(everybody.digests)
+                if digest in theirs and everybody.places[other][theirs[digest]] == place
+            ]
             known[layout, holders] = Copies(same[0] == rank, len(same))
         result.append(known[layout, holders])
     return result

@@ -8,8 +8,8 @@ Non-goals: what is done with what it finds (gnmr.control).
 
 import math
 import time
-from contextlib import suppress
 from collections.abc import Callable, Sequence, Set
+from contextlib import suppress
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -37,7 +37,8 @@ def is_about_memory(failure: Exception) -> bool:
     """Whether something went wrong for want of memory."""
     # The CPU's allocator of torch has no kind of error of its own.
     return isinstance(failure, MemoryError) or (
-        isinstance(failure, RuntimeError) and ("llocate" in str(failure) or "out of memory" in str(failure)))
+        isinstance(failure, RuntimeError) and ("llocate" in str(failure) or "out of memory" in str(failure))
+    )
 
 
 def failure_of(run: Callable[[], None]) -> Exception | None:
@@ -139,8 +140,12 @@ class Buffers:
 
     @torch.no_grad()
     def __init__(self, model: nn.Module) -> None:
-        self._places = [(module, name, buffer) for module in model.modules() for name, buffer in module._buffers.items()
-                        if buffer is not None]
+        self._places = [
+            (module, name, buffer)
+            for module in model.modules()
+            for name, buffer in module._buffers.items()
+            if buffer is not None
+        ]
         written = {id(buffer): buffer for _, _, buffer in self._places if _may_be_written(buffer)}
         self._copies = [(buffer, buffer.clone()) for buffer in written.values()]
 
@@ -157,8 +162,11 @@ class Buffers:
 
 def _may_be_written(buffer: Tensor) -> bool:
     """Large ones (masks, tables) are copied only where torch has seen a write; batch norm's kernels it does not see."""
-    if buffer.is_inference() or buffer.is_meta or any(size > 1 and not stride for size, stride in
-                                                      zip(buffer.shape, _strides(buffer), strict=False)):
+    if (
+        buffer.is_inference()
+        or buffer.is_meta
+        or any(size > 1 and not stride for size, stride in zip(buffer.shape, _strides(buffer), strict=False))
+    ):
         return False
     return buffer.numel() <= _SMALL or buffer._version > 0
 
@@ -198,7 +206,8 @@ class ErrorSquares:
         """The errors of a trial that has run. A switch that only knows ratios has references of 1."""
         errors = switch.end_trial()
         sums: Sequence[tuple[float, float]] = (
-            switch.error_squares() if isinstance(switch, SummingSwitch) else [(error**2, 1.0) for error in errors])
+            switch.error_squares() if isinstance(switch, SummingSwitch) else [(error**2, 1.0) for error in errors]
+        )
         for place, (error, (difference, reference)) in enumerate(zip(errors, sums, strict=True)):
             if not math.isnan(error):
                 at = unit * self._places + place
@@ -221,8 +230,15 @@ class ErrorSquares:
 class Rerun:
     """One step that may run again, at most once."""
 
-    def __init__(self, model: nn.Module, units: Sequence[WatchedUnit], own: Sequence[InstalledSwitch],
-                 random: RandomState, closure: Closure, meet: Callable[[Exception | None], None]) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        units: Sequence[WatchedUnit],
+        own: Sequence[InstalledSwitch],
+        random: RandomState,
+        closure: Closure,
+        meet: Callable[[Exception | None], None],
+    ) -> None:
         """`meet` is told how the preparation of a rerun went; it raises where the closure must not run."""
         self._model = model
         self._buffers: Buffers | None = None
@@ -297,9 +313,23 @@ class Rerun:
             if unit.switch is not None:
                 unit.switch.set_high(index in high)
 
-    def context(self, before: Sequence[float], norm_before: float, after: Sequence[float], norm: float,
-                loss_before: float | None, applied: bool) -> _core.RerunContext:
+    def context(
+        self,
+        before: Sequence[float],
+        norm_before: float,
+        after: Sequence[float],
+        norm: float,
+        loss_before: float | None,
+        applied: bool,
+    ) -> _core.RerunContext:
         """What it came to, for the journal."""
         loss = math.nan if self.loss is None else self.loss
-        return _core.RerunContext(loss=loss, norm=norm, seconds=self._seconds, applied=applied, loss_before=loss_before,
-                                  norm_before=norm_before, distance=distance(before, after))
+        return _core.RerunContext(
+            loss=loss,
+            norm=norm,
+            seconds=self._seconds,
+            applied=applied,
+            loss_before=loss_before,
+            norm_before=norm_before,
+            distance=distance(before, after),
+        )

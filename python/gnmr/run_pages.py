@@ -15,8 +15,15 @@ from gnmr import _core
 _Path = str | os.PathLike[str]
 
 
-def explain(path: _Path, *, limit: int = 40, unit: str = "", from_step: int | None = None, to_step: int | None = None,
-            json: bool = False) -> str:
+def explain(
+    path: _Path,
+    *,
+    limit: int = 40,
+    unit: str = "",
+    from_step: int | None = None,
+    to_step: int | None = None,
+    json: bool = False,
+) -> str:
     """What happened in a run, as text: `path` is its folder (`out=` of attach) or a journal.
 
     `limit`: so many episodes at most, the weightiest (0: all); `unit`: only those with a unit that fits this glob;
@@ -41,23 +48,35 @@ def add_commands(commands: Any) -> None:
     story.add_argument("run", metavar="RUN|FILE", help="the folder of a run, or a journal (- is standard input)")
     story.add_argument("--limit", type=int, default=40, metavar="N", help="episodes to list at most [40]; 0: all")
     story.add_argument("--unit", default="", metavar="GLOB", help="only episodes with a unit whose name fits")
-    story.add_argument("--from", dest="from_step", type=int, metavar="STEP",
-                       help="only episodes that end here or later")
-    story.add_argument("--to", dest="to_step", type=int, metavar="STEP",
-                       help="only episodes that begin here or earlier")
+    story.add_argument(
+        "--from", dest="from_step", type=int, metavar="STEP", help="only episodes that end here or later"
+    )
+    story.add_argument(
+        "--to", dest="to_step", type=int, metavar="STEP", help="only episodes that begin here or earlier"
+    )
     story.add_argument("--json", action="store_true", help="print one JSON object for programs")
     page = commands.add_parser("report", help="a run or a suite of runs as one HTML file")
     page.add_argument("run", metavar="DIRECTORY", help="the folder of a run or of a suite")
-    page.add_argument("-o", "--out", metavar="FILE", help="file to write [report.html in the folder]; - is standard "
-                                                          "output")
+    page.add_argument(
+        "-o", "--out", metavar="FILE", help="file to write [report.html in the folder]; - is standard output"
+    )
     page.add_argument("--plain", action="store_true", help="draw pictures (SVG) that need no script in the browser")
     page.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
 
 
 def run_explain(chosen: argparse.Namespace) -> int:
     """The command; its exit code."""
-    print(explain(chosen.run, limit=chosen.limit, unit=chosen.unit, from_step=chosen.from_step, to_step=chosen.to_step,
-                  json=chosen.json), end="")
+    print(
+        explain(
+            chosen.run,
+            limit=chosen.limit,
+            unit=chosen.unit,
+            from_step=chosen.from_step,
+            to_step=chosen.to_step,
+            json=chosen.json,
+        ),
+        end="",
+    )
     return 0
 
 

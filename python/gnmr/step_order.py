@@ -25,8 +25,10 @@ _EQUAL = 5  # norms in a row that are the same
 _SAME = 1e-4  # relative, of the norm of all gradients: clipping leaves it within rounding of its limit
 _OTHER = 1e-2  # relative, of a unit's norm: another batch
 
-_UPDATED = ("the optimizer has updated the model before ctl.step: the update was neither watched nor clipped by it. "
-            "Call ctl.step() after the last backward and before optimizer.step()")
+_UPDATED = (
+    "the optimizer has updated the model before ctl.step: the update was neither watched nor clipped by it. "
+    "Call ctl.step() after the last backward and before optimizer.step()"
+)
 
 
 class StepOrder:
@@ -89,9 +91,11 @@ class StepOrder:
         if self._equal < _EQUAL:
             return ""
         self._steps = _STEPS
-        return (f"the norm of all gradients was {total:.4g} in {_EQUAL} steps in a row, while those of units changed: "
-                "they seem to be clipped before ctl.step, which then sees clipped norms only. Leave that call out, and "
-                f"use ctl.step(max_norm={total:.4g})")
+        return (
+            f"the norm of all gradients was {total:.4g} in {_EQUAL} steps in a row, while those of units changed: "
+            "they seem to be clipped before ctl.step, which then sees clipped norms only. Leave that call out, and "
+            f"use ctl.step(max_norm={total:.4g})"
+        )
 
 
 class _Hook:

@@ -82,8 +82,11 @@ class Tally:
 
     def save(self) -> dict[str, Any]:
         """As plain values."""
-        return {**vars(self), "verdicts": dict(self.verdicts),
-                "units": {name: vars(counts).copy() for name, counts in self.units.items()}}
+        return {
+            **vars(self),
+            "verdicts": dict(self.verdicts),
+            "units": {name: vars(counts).copy() for name, counts in self.units.items()},
+        }
 
     @classmethod
     def restored(cls, saved: Mapping[str, Any] | None) -> "Tally":
@@ -91,8 +94,13 @@ class Tally:
         if saved is None:
             return cls()
         try:
-            return cls(**{**saved, "verdicts": Counter(saved["verdicts"]),
-                          "units": {name: UnitCounts(**counts) for name, counts in saved["units"].items()}})
+            return cls(
+                **{
+                    **saved,
+                    "verdicts": Counter(saved["verdicts"]),
+                    "units": {name: UnitCounts(**counts) for name, counts in saved["units"].items()},
+                }
+            )
         except (TypeError, KeyError, AttributeError, ValueError) as wrong:
             raise Error(f"load_state_dict: expected in `summary` what state_dict() gave: {wrong}") from wrong
 
@@ -159,8 +167,11 @@ class Summary:
         ]
 
     def _table(self) -> list[str]:
-        rows = [unit for unit in self.units if unit.admissions or unit.denials or unit.error_over_limit
-                or unit.recovery_steps or unit.would_be]
+        rows = [
+            unit
+            for unit in self.units
+            if unit.admissions or unit.denials or unit.error_over_limit or unit.recovery_steps or unit.would_be
+        ]
         if not rows:
             return ["no unit was admitted to recovery"]
         width = max(4, *(len(unit.name) for unit in rows[:_MOST_ROWS]))
@@ -168,28 +179,60 @@ class Summary:
         for unit in rows[:_MOST_ROWS]:
             error = f"{unit.error_over_limit:.3g}" if unit.error_over_limit else "-"
             steps = f"{unit.recovery_steps} ({unit.recovery_share:.1%})"
-            lines.append(f"{unit.name:{width}}  {unit.admissions:10}  {error:>11}  {steps:>17}  {unit.denials:7}  "
-                         f"{unit.futile:6}  {unit.would_be:12}")
+            lines.append(
+                f"{unit.name:{width}}  {unit.admissions:10}  {error:>11}  {steps:>17}  {unit.denials:7}  "
+                f"{unit.futile:6}  {unit.would_be:12}"
+            )
         if len(rows) > _MOST_ROWS:
             lines.append(f"and {len(rows) - _MOST_ROWS} units more")
         return lines
 
 
-def summarize(tally: Tally, units: Sequence[WatchedUnit], supervisor: _core.Supervisor, mode: str, fault: str,
-              can_try: bool) -> Summary:
+def summarize(
+    tally: Tally, units: Sequence[WatchedUnit], supervisor: _core.Supervisor, mode: str, fault: str, can_try: bool
+) -> Summary:
     """The summary without advice."""
     rows = []
     for index, unit in enumerate(units):
         counts = tally.units.get(unit.name, UnitCounts())
-        rows.append(UnitSummary(unit.name, counts.admissions, counts.error_over_limit, counts.recovery_steps,
-                                _ratio(counts.recovery_steps, tally.steps), counts.denials, counts.futile,
-                                supervisor.mean_norm(index) != 0, counts.would_be))
-    rows.sort(key=lambda row: (-row.admissions, -row.would_be, -_finite(row.error_over_limit), -row.recovery_steps,
-                               -row.denials))
+        rows.append(
+            UnitSummary(
+                unit.name,
+                counts.admissions,
+                counts.error_over_limit,
+                counts.recovery_steps,
+                _ratio(counts.recovery_steps, tally.steps),
+                counts.denials,
+                counts.futile,
+                supervisor.mean_norm(index) != 0,
+                counts.would_be,
+            )
+        )
+    rows.sort(
+        key=lambda row: (
+            -row.admissions,
+            -row.would_be,
+            -_finite(row.error_over_limit),
+            -row.recovery_steps,
+            -row.denials,
+        )
+    )
     options = supervisor.options
-    return Summary(mode, tally.steps, tuple(rows), sum(not unit.forced for unit in supervisor.units),
-                   supervisor.max_recovered, tally.alarms, tally.reruns, can_try, tally.denied_steps, tally.most_wanted,
-                   dict(tally.verdicts), int(options.warmup_samples), fault)
+    return Summary(
+        mode,
+        tally.steps,
+        tuple(rows),
+        sum(not unit.forced for unit in supervisor.units),
+        supervisor.max_recovered,
+        tally.alarms,
+        tally.reruns,
+        can_try,
+        tally.denied_steps,
+        tally.most_wanted,
+        dict(tally.verdicts),
+        int(options.warmup_samples),
+        fault,
+    )
 
 
 def _ratio(part: int, whole: int) -> float:

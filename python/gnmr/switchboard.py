@@ -13,11 +13,13 @@ class Switchboard:
     def changed(self, pattern: str, path: str, steps: int | None, first: int) -> list[str]:
         """The rules with one more, in force from step `first` on; `auto` takes back what was said of this pattern and
         of names and patterns that fit it."""
+
         def is_taken_back(said: str) -> bool:
             return said == pattern or (path == "auto" and glob_matches(pattern, said))
 
-        rules = [rule for rule in self.rules
-                 if not (is_taken_back(rule.rpartition("=")[0]) or _ends_before(rule, first))]
+        rules = [
+            rule for rule in self.rules if not (is_taken_back(rule.rpartition("=")[0]) or _ends_before(rule, first))
+        ]
         if path in ("high", "low"):
             if steps is not None and steps < 1:
                 raise Error(f"set: expected steps of at least 1, got {steps}")

@@ -102,8 +102,9 @@ class Coverage:
             line += f"; {self.adapters} LoRA adapters stay in high precision"
         if self.backends:
             several = len(self.backends) > 1
-            line += "; switched by " + ", ".join(f"{name} ({count})" if several else name
-                                                 for name, count in self.backends.items())
+            line += "; switched by " + ", ".join(
+                f"{name} ({count})" if several else name for name, count in self.backends.items()
+            )
         return line
 
 
@@ -164,8 +165,9 @@ def _trouble(module: nn.Module, recipe: str) -> str:
         return "its weight is empty"
     reason = refusal(recipe, weight.device)
     if reason:
-        raise Error(f"recipe={recipe!r}: {reason}. Leave recipe out to watch the model, or register a switch for its "
-                    "layers")
+        raise Error(
+            f"recipe={recipe!r}: {reason}. Leave recipe out to watch the model, or register a switch for its layers"
+        )
     return ""
 
 
@@ -230,8 +232,9 @@ class _Walk:
             reason = "frozen, has no low path" if switch is None else "frozen, its switch measures no output"
         if reason:
             # What is neither trained nor quantized here is nothing that could be missed.
-            counts = ((switch is not None or _is_trained(module))
-                      and not any(glob_matches(glob, name) for glob in DEFAULT_DENY))
+            counts = (switch is not None or _is_trained(module)) and not any(
+                glob_matches(glob, name) for glob in DEFAULT_DENY
+            )
             self.left_out.append((LeftOut(name, cost, reason, counts), module))
             return
         parameters = list(module.parameters())
@@ -253,8 +256,9 @@ class _Walk:
     def _stays_high(self, name: str) -> bool:
         """Whether it is a LoRA adapter that no glob of `allow` means by itself, apart from the layer it belongs to."""
         adapted = _adapted_layer(name)
-        return bool(adapted) and not any(glob_matches(glob, name) and not glob_matches(glob, adapted)
-                                         for glob in self._choice.allow)
+        return bool(adapted) and not any(
+            glob_matches(glob, name) and not glob_matches(glob, adapted) for glob in self._choice.allow
+        )
 
 
 def _parameter_count(module: nn.Module) -> int:
@@ -268,8 +272,12 @@ def _looks_up(module: nn.Module) -> bool:
 
 def _other_weights(modules: Sequence[tuple[str, nn.Module]], known: set[int]) -> list[LeftOut]:
     """Modules that multiply by weights of their own and are no candidates: convolutions, experts in one tensor."""
-    counted = {id(parameter) for _, module in modules if id(module) in known or _looks_up(module)
-               for parameter in module.parameters(recurse=False)}
+    counted = {
+        id(parameter)
+        for _, module in modules
+        if id(module) in known or _looks_up(module)
+        for parameter in module.parameters(recurse=False)
+    }
     found = []
     for name, module in modules:
         count = 0
@@ -279,8 +287,13 @@ def _other_weights(modules: Sequence[tuple[str, nn.Module]], known: set[int]) ->
                 counted.add(id(parameter))
                 count += parameter.numel()
         if count and id(module) not in known:
-            found.append(LeftOut(name, 3 * count, f"{type(module).__name__} is no linear layer: register_switch tells "
-                                                  "how to switch it"))
+            found.append(
+                LeftOut(
+                    name,
+                    3 * count,
+                    f"{type(module).__name__} is no linear layer: register_switch tells how to switch it",
+                )
+            )
     return found
 
 
@@ -288,8 +301,9 @@ def find_units(model: nn.Module, choice: UnitChoice) -> FoundUnits:
     """All units of a model; their low paths are not installed yet."""
     walk = _Walk(choice)
     wrapped = times_wrapped(model)
-    modules = [(plain_name(name, wrapped) or type(module).__name__.lower(), module)
-               for name, module in model.named_modules()]
+    modules = [
+        (plain_name(name, wrapped) or type(module).__name__.lower(), module) for name, module in model.named_modules()
+    ]
     for name, module in modules:
         walk.visit(name, module)
     # A child of a unit is no unit that was left out.
@@ -300,5 +314,14 @@ def find_units(model: nn.Module, choice: UnitChoice) -> FoundUnits:
     watched = sum(unit.cost for unit in walk.units)
     plain = [unit.name for unit in walk.units if unit.switch is None]
     backends = Counter(backend_name(unit.switch) for unit in walk.units if unit.switch is not None)
-    return FoundUnits(walk.units, Coverage(len(walk.units), len(walk.units) - len(plain), share_of(watched, told),
-                                           told, dict(backends), count_adapters(plain)))
+    return FoundUnits(
+        walk.units,
+        Coverage(
+            len(walk.units),
+            len(walk.units) - len(plain),
+            share_of(watched, told),
+            told,
+            dict(backends),
+            count_adapters(plain),
+        ),
+    )

@@ -39,7 +39,8 @@ TEST(Options, AWordIsOneOfItsListAndKeptAsItsPlace) {
   EXPECT_EQ(options.guard, Guard::replay);
   EXPECT_EQ(find_option("guard")->word_of(find_option("guard")->get(options)), "replay");
   EXPECT_EQ(message_of("selector", std::string_view("trails")),
-            "option `selector`: expected one of auto, norms, evidence, evidence-alarm, trial, got `trails`; did you mean 'trial'?");
+            "option `selector`: expected one of auto, norms, evidence, evidence-alarm, trial, got `trails`; did you "
+            "mean 'trial'?");
   EXPECT_EQ(message_of("guard", std::string_view("1")),
             "option `guard`: expected one of none, clip, skip, replay, got `1`");
   EXPECT_EQ(message_of("guard", 4.0), "option `guard`: expected one of none, clip, skip, replay, got 4");

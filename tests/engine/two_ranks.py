@@ -20,13 +20,26 @@ except ImportError as missing:
     sys.exit(77)
 
 CONFIG = {
-    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 256, "hidden_size": 32,
-    "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2,
-    "head_dim": 16, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000,
-    "tie_word_embeddings": False, "hidden_act": "silu",
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "vocab_size": 256,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 64,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000,
+    "tie_word_embeddings": False,
+    "hidden_act": "silu",
 }
 FAULTS = {
-    "faults": ["saturate", "overflow"], "fault_from": 8, "fault_every": 3, "fault_steps": 3,
+    "faults": ["saturate", "overflow"],
+    "fault_from": 8,
+    "fault_every": 3,
+    "fault_steps": 3,
     "options": {"warmup_samples": 4, "lock_steps": 3, "max_o": 3, "common_share": 1, "noise_factor": 2},
 }
 # Each case trains on its own; `whole` ones are compared with one process that has twice the batch.
@@ -41,9 +54,19 @@ CASES = {
 
 
 def settings_of(folder, name, batch, out):
-    settings = {"model": f"{folder}/config.json", "data": [f"{folder}/text.txt"], "batch": batch, "sequence": 16,
-                "threads": 1, "eval_batches": 1, "eval_every": 0, "checkpoint_every": 0, "warmup": 4, "lr": 0.005,
-                "out": f"{folder}/{out}-{name}"}
+    settings = {
+        "model": f"{folder}/config.json",
+        "data": [f"{folder}/text.txt"],
+        "batch": batch,
+        "sequence": 16,
+        "threads": 1,
+        "eval_batches": 1,
+        "eval_every": 0,
+        "checkpoint_every": 0,
+        "warmup": 4,
+        "lr": 0.005,
+        "out": f"{folder}/{out}-{name}",
+    }
     settings.update(CASES[name])
     settings.pop("whole", None)
     return json.dumps(settings)
@@ -103,8 +126,10 @@ def check(name, folder):
                 wrong.append(f"{key} are not those of one process: {alone[key]} {first[key]}")
         # In the first step each rank casts with scales of its own: what deeper layers see differs by rounding.
         if low and not near(first_amaxes(folder, "one", name), first_amaxes(folder, "two", name), 5e-2):
-            wrong.append(f"largest magnitudes are not those of both ranks together: "
-                         f"{first_amaxes(folder, 'one', name)} {first_amaxes(folder, 'two', name)}")
+            wrong.append(
+                f"largest magnitudes are not those of both ranks together: "
+                f"{first_amaxes(folder, 'one', name)} {first_amaxes(folder, 'two', name)}"
+            )
         if not first["losses"][-1] < first["losses"][0] - 0.3:
             wrong.append(f"it does not learn: {first['losses']}")
     for line in wrong:
@@ -124,7 +149,7 @@ def main():
             file.writelines(f"line {number * number % 977} of the text\n" for number in range(2000))
         processes.spawn(train_rank, args=(sys.argv[1], folder), nprocs=2)
         torch.ops.load_library(sys.argv[1])
-        good = all([check(name, folder) for name in CASES])
+        good = sum(check(name, folder) for name in CASES) == len(CASES)
         try:
             torch.ops.gnmr.train(settings_of(folder, "high", 2, "three"), "no such group")
             print("a group that is not there was accepted")

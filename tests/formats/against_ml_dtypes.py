@@ -5,6 +5,7 @@
 
 Exit code 0: equal; 1: not, with the first differences; 77: ml_dtypes or numpy is not installed.
 """
+
 import subprocess
 import sys
 
@@ -96,8 +97,9 @@ def check_float(program, name, generator):
     # A value of the format stays what it is, by chance too.
     whole = np.isfinite(expected_points)
     ours = probe(program, "encode", name, "stochastic", "saturate", "5", data=expected_points[whole], result=code_type)
-    return good & report(f"{name} stochastic on its own values", expected_points[whole], ours, codes[whole],
-                         ours == codes[whole])
+    return good & report(
+        f"{name} stochastic on its own values", expected_points[whole], ours, codes[whole], ours == codes[whole]
+    )
 
 
 def check_integer(program, name, generator):
@@ -122,8 +124,10 @@ def main():
         return 2
     generator = np.random.default_rng(20240607)
     with np.errstate(all="ignore"):
-        good = all([check_float(sys.argv[1], name, generator) for name in FLOATS] +
-                   [check_integer(sys.argv[1], name, generator) for name in INTEGERS])
+        good = all(
+            [check_float(sys.argv[1], name, generator) for name in FLOATS]
+            + [check_integer(sys.argv[1], name, generator) for name in INTEGERS]
+        )
     print(f"ml_dtypes {ml_dtypes.__version__}: " + ("all equal" if good else "differences above"))
     return 0 if good else 1
 

@@ -15,10 +15,10 @@ __global__ void cast(const float* values, std::uint64_t seed, Overflow overflow,
   if (element.overflowed) atomicAdd(overflowed, 1u);
 }
 
-#define GNMR_CAST(FORMAT)                                                                                        \
-  template __global__ void cast<Format::FORMAT, Rounding::nearest_even>(const float*, std::uint64_t, Overflow,   \
-                                                                        std::uint16_t*, float*, unsigned*);      \
-  template __global__ void cast<Format::FORMAT, Rounding::stochastic>(const float*, std::uint64_t, Overflow,     \
+#define GNMR_CAST(FORMAT)                                                                                      \
+  template __global__ void cast<Format::FORMAT, Rounding::nearest_even>(const float*, std::uint64_t, Overflow, \
+                                                                        std::uint16_t*, float*, unsigned*);    \
+  template __global__ void cast<Format::FORMAT, Rounding::stochastic>(const float*, std::uint64_t, Overflow,   \
                                                                       std::uint16_t*, float*, unsigned*);
 GNMR_CAST(e4m3)
 GNMR_CAST(e5m2)

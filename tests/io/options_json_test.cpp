@@ -55,9 +55,9 @@ TEST(OptionsJson, WordsAreStrings) {
   EXPECT_EQ(options.guard, Guard::clip);
   EXPECT_EQ(read_options(R"({"preset": "paper"})").selector, Selector::norms);
   EXPECT_NE(write_options(options).find(R"("selector":"evidence-alarm","guard":"clip")"), std::string::npos);
-  EXPECT_EQ(
-      error_for(R"({"selector": "trails"})"),
-      "[options] option `selector`: expected one of auto, norms, evidence, evidence-alarm, trial, got \"trails\"; did you mean 'trial'?");
+  EXPECT_EQ(error_for(R"({"selector": "trails"})"),
+            "[options] option `selector`: expected one of auto, norms, evidence, evidence-alarm, trial, got "
+            "\"trails\"; did you mean 'trial'?");
   EXPECT_EQ(error_for(R"({"guard": 1})"),
             "[options] option `guard`: expected one of none, clip, skip, replay, got a number");
   EXPECT_EQ(error_for(R"({"tau": "2"})"), "[options] option `tau`: expected a number, got a string");

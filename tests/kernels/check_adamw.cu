@@ -25,9 +25,7 @@ struct PartsOnDevice {
         square(parts.square),
         steps(parts.steps),
         master(parts.master) {}
-  Parts get() const {
-    return {parameter.get(), gradient.get(), mean.get(), square.get(), steps.get(), master.get()};
-  }
+  Parts get() const { return {parameter.get(), gradient.get(), mean.get(), square.get(), steps.get(), master.get()}; }
   OnDevice<std::byte> parameter, gradient, mean, square, steps, master;
 };
 

@@ -96,10 +96,11 @@ std::string scaling_trouble(const std::vector<Gradient>& gradients, float factor
       const auto before = static_cast<float>(load_element(gradient.on_host(), at, gradient.type));
       const double value = load_element(found.data() + first, at, gradient.type);
       const float expected = i == missing ? before : before * factor;
-      const double ulp = gradient.type == ElementType::float32 ? 0 : gradient.type == ElementType::bfloat16 ? 0x1p-8
-                                                                                                            : 0x1p-11;
-      const bool good = std::isnan(expected) ? std::isnan(value)
-                                             : std::abs(value - expected) <= ulp * std::abs(expected) + 0x1p-25;
+      const double ulp = gradient.type == ElementType::float32    ? 0
+                         : gradient.type == ElementType::bfloat16 ? 0x1p-8
+                                                                  : 0x1p-11;
+      const bool good =
+          std::isnan(expected) ? std::isnan(value) : std::abs(value - expected) <= ulp * std::abs(expected) + 0x1p-25;
       if (!good) return "element " + std::to_string(at) + " of gradient " + std::to_string(i);
     }
   }
@@ -128,8 +129,7 @@ void check_steps(Checks& checks) {
       if (!odd && !(std::abs(found.sums[unit] - expected[unit]) <= 5e-7 * expected[unit])) trouble = "sums";
     }
     if (std::abs(found.gate.coefficient - gate.coefficient) > 1e-6f) trouble = "coefficient";
-    const float factor =
-        !std::isfinite(max_norm) ? 1.0f : std::isnan(gate.total_norm) ? NAN : found.gate.coefficient;
+    const float factor = !std::isfinite(max_norm) ? 1.0f : std::isnan(gate.total_norm) ? NAN : found.gate.coefficient;
     if (trouble.empty()) trouble = scaling_trouble(gradients, factor, missing);
     if (trouble.empty() && !std::isfinite(max_norm)) {
       norms.scale(0.125, nullptr);

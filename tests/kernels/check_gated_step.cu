@@ -49,7 +49,8 @@ class Model {
 
   std::vector<Slice> slices() const {
     std::vector<Slice> slices;
-    for (std::uint32_t i = 0; i < kParameters; ++i) slices.push_back({.data = gradient(i), .count = counts_[i], .unit = i});
+    for (std::uint32_t i = 0; i < kParameters; ++i)
+      slices.push_back({.data = gradient(i), .count = counts_[i], .unit = i});
     return slices;
   }
 
@@ -115,8 +116,13 @@ class Model {
 class InParts {
  public:
   explicit InParts(const SignalSettings& settings)
-      : norms_(kParameters), signals_(kUnits, settings), sums_(kParameters), unit_norms_(kUnits), sampled_(kUnits),
-        gate_(1), alarm_(1) {}
+      : norms_(kParameters),
+        signals_(kUnits, settings),
+        sums_(kParameters),
+        unit_norms_(kUnits),
+        sampled_(kUnits),
+        gate_(1),
+        alarm_(1) {}
 
   StepNumbers run(const Model& model, const std::vector<std::uint8_t>& flags, Hold hold, double learning_rate) {
     norms_.sum_squares(model.slices(), sums_.data(), nullptr);
@@ -202,8 +208,7 @@ void check_against_parts(Checks& checks) {
   }
   checks.report("a step in one call has the bits of its parts, " + std::to_string(steps) + " steps", trouble);
   checks.expect("some of these steps were held", held > 0);
-  checks.expect("a step is recorded anew only where shapes change",
-                gated.recordings() == settled && settled <= 4);
+  checks.expect("a step is recorded anew only where shapes change", gated.recordings() == settled && settled <= 4);
 }
 
 /// Keeps the device busy for so many nanoseconds.

@@ -37,7 +37,8 @@ void check_unit_gather(Checks& checks) {
     gather.run(device_sums.data(), count, device_more.data(), norms.data(), sampled.data(), nullptr);
     must(cudaDeviceSynchronize());
     const bool good = same_bits(norms.get(), expected) && same_bits(sampled.get(), expected_sampled);
-    checks.expect("norms of " + std::to_string(units) + " units from sums", good && sent && !gather.set(lists, nullptr));
+    checks.expect("norms of " + std::to_string(units) + " units from sums",
+                  good && sent && !gather.set(lists, nullptr));
   }
 }
 

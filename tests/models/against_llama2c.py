@@ -8,6 +8,7 @@ must agree too, with what is saved here. Models and text are looked for in the f
 
 Exit code 0: equal; 1: not; 77: a package, the folder or a file in it is not there.
 """
+
 import os
 import pathlib
 import struct
@@ -29,8 +30,10 @@ except ImportError as missing:
 TOLERANCE = 1e-5
 TEXT = "text/tinystories/tinystories_train_first2MiB.txt"
 # Model, tokenizer, and the loss that such a model has on such text.
-MODELS = [("models/stories260K/stories260K.bin", "models/stories260K/tok512.bin", (1.0, 2.0)),
-          ("models/stories15M/stories15M_bf16.bin", "tokenizers/llama2/tokenizer.bin", (0.8, 1.8))]
+MODELS = [
+    ("models/stories260K/stories260K.bin", "models/stories260K/tok512.bin", (1.0, 2.0)),
+    ("models/stories15M/stories15M_bf16.bin", "tokenizers/llama2/tokenizer.bin", (0.8, 1.8)),
+]
 
 
 class Tokenizer:
@@ -40,7 +43,7 @@ class Tokenizer:
         for number in range(size):
             score, length = struct.unpack_from("<fi", data, at)
             self.scores.append(score)
-            self.ids.setdefault(data[at + 8:at + 8 + length], number)
+            self.ids.setdefault(data[at + 8 : at + 8 + length], number)
             at += 8 + length
         self.pieces = {number: piece for piece, number in self.ids.items()}
 
@@ -51,12 +54,15 @@ class Tokenizer:
             raw = character.encode()
             tokens += [self.ids[raw]] if raw in self.ids else [byte + 3 for byte in raw]
         while True:
-            pairs = [(self.scores[joined], -i, joined) for i in range(len(tokens) - 1)
-                     if (joined := self.ids.get(self.pieces.get(tokens[i], b"\0") + self.pieces.get(tokens[i + 1], b"\0")))]
+            pairs = [
+                (self.scores[joined], -i, joined)
+                for i in range(len(tokens) - 1)
+                if (joined := self.ids.get(self.pieces.get(tokens[i], b"\0") + self.pieces.get(tokens[i + 1], b"\0")))
+            ]
             if not pairs:
                 return [1] + tokens
             _, place, joined = max(pairs)
-            tokens[-place:-place + 2] = [joined]
+            tokens[-place : -place + 2] = [joined]
 
 
 def read_model(path):
@@ -72,7 +78,8 @@ def read_model(path):
     def take(*shape):
         nonlocal at
         at += int(np.prod(shape))
-        return weights[at - int(np.prod(shape)):at].view(shape)
+        return weights[at - int(np.prod(shape)) : at].view(shape)
+
     return sizes, take
 
 
@@ -103,7 +110,7 @@ def loss_as_llama2c(path, tokens, targets):
         k = rotate((h @ wk[i].T).view(*h.shape[:2], kv_heads, size)).transpose(1, 2)
         v = (h @ wv[i].T).view(*h.shape[:2], kv_heads, size).transpose(1, 2)
         k, v = (t.repeat_interleave(heads // kv_heads, dim=1) for t in (k, v))
-        weights = torch.softmax(q @ k.transpose(2, 3) / size ** 0.5 + mask, -1)
+        weights = torch.softmax(q @ k.transpose(2, 3) / size**0.5 + mask, -1)
         x = x + (weights @ v).transpose(1, 2).flatten(2) @ wo[i].T
         h = norm(x, norm2[i])
         x = x + (F.silu(h @ w1[i].T) * (h @ w3[i].T)) @ w2[i].T
@@ -135,7 +142,10 @@ def compare(probe, folder, data, model, tokenizer, usual):
         losses["transformers"] = F.cross_entropy(logits.flatten(0, 1), targets.flatten()).item()
     passed = usual[0] < expected < usual[1]
     passed &= all(abs(loss - expected) < TOLERANCE * expected for loss in losses.values())
-    print(f"{'equal' if passed else 'DIFFERENT'}: {model}: {len(rows)} rows, loss {expected:.6f}; here {losses}", flush=True)
+    print(
+        f"{'equal' if passed else 'DIFFERENT'}: {model}: {len(rows)} rows, loss {expected:.6f}; here {losses}",
+        flush=True,
+    )
     return passed
 
 

@@ -5,6 +5,7 @@
 
 Exit code 0: equal; 1: not; 77: torch or safetensors is not installed.
 """
+
 import pathlib
 import subprocess
 import sys
@@ -18,8 +19,18 @@ except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(77)
 
-TYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8,
-         torch.float8_e4m3fn, torch.float8_e5m2, torch.bool]
+TYPES = [
+    torch.float64,
+    torch.float32,
+    torch.float16,
+    torch.bfloat16,
+    torch.int64,
+    torch.int32,
+    torch.uint8,
+    torch.float8_e4m3fn,
+    torch.float8_e5m2,
+    torch.bool,
+]
 SHAPES = [(), (1,), (3, 5), (2, 0, 3), (7, 1, 2, 1)]
 NAMES = ['with "quotes"', "back\\slash", "tab\tline\nend", "größe.重み", "", "a.b.c", "\x01\x1f\x7f", "</script>"]
 
@@ -40,6 +51,7 @@ def make_tensors():
 def same(one, other):
     def bits(tensor):
         return (tensor.dtype, tensor.shape, tensor.contiguous().flatten().view(torch.uint8).tolist())
+
     return set(one) == set(other) and all(bits(one[name]) == bits(other[name]) for name in one)
 
 
@@ -68,7 +80,7 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         passed &= compare(probe, folder, "every type", tensors, {"format": "pt"})
-        passed &= compare(probe, folder, "texts", {"a": torch.ones(2)}, {"format": "pt", "ä\"\n": "\\ü", "": ""})
+        passed &= compare(probe, folder, "texts", {"a": torch.ones(2)}, {"format": "pt", 'ä"\n': "\\ü", "": ""})
         passed &= compare(probe, folder, "no texts", {"b": torch.ones(2), "a": torch.zeros(3)}, None)
         passed &= compare(probe, folder, "nothing", {}, None)
     return 0 if passed else 1

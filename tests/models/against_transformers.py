@@ -6,6 +6,7 @@
 Exit code 0: equal within 1e-5 of each tensor's largest magnitude; 1: not; 77: torch, transformers or safetensors is
 not installed.
 """
+
 import os
 import pathlib
 import subprocess
@@ -22,8 +23,16 @@ except ImportError as missing:
     sys.exit(77)
 
 TOLERANCE = 1e-5
-SMALL = dict(vocab_size=97, hidden_size=48, intermediate_size=80, num_hidden_layers=3, num_attention_heads=6,
-             num_key_value_heads=6, max_position_embeddings=64, rms_norm_eps=1e-5)
+SMALL = dict(
+    vocab_size=97,
+    hidden_size=48,
+    intermediate_size=80,
+    num_hidden_layers=3,
+    num_attention_heads=6,
+    num_key_value_heads=6,
+    max_position_embeddings=64,
+    rms_norm_eps=1e-5,
+)
 CASES = {
     "plain": {},
     "grouped queries": dict(num_key_value_heads=2),
@@ -103,9 +112,13 @@ def compare_case(probe, folder, name, changes, seed):
         subprocess.run([probe, "save", folder / "theirs", folder / "ours", "weights", file_bytes], check=True)
         passed &= check(f"{name}: has checksums", (folder / "ours" / "checksums.json").is_file())
         back = LlamaForCausalLM.from_pretrained(folder / "ours", dtype=torch.float32)
-        passed &= check(f"{name}: saved here with files of {file_bytes} bytes, loaded there",
-                        same_bits(dict(model.state_dict()), dict(back.state_dict())))
-        passed &= check(f"{name}: logits of the loaded one", torch.equal(back(batch["tokens"]).logits, theirs["logits"]))
+        passed &= check(
+            f"{name}: saved here with files of {file_bytes} bytes, loaded there",
+            same_bits(dict(model.state_dict()), dict(back.state_dict())),
+        )
+        passed &= check(
+            f"{name}: logits of the loaded one", torch.equal(back(batch["tokens"]).logits, theirs["logits"])
+        )
     return passed
 
 

@@ -92,9 +92,11 @@ TEST(LlamaConfig, RefusesWrongValuesByTheirKey) {
             std::string::npos);
   EXPECT_NE(refusal({{"head_dim", 5}}).find("head_dim: expected an even number"), std::string::npos);
   EXPECT_NE(refusal({{"rms_norm_eps", 0}}).find("rms_eps: expected a positive number"), std::string::npos);
-  EXPECT_EQ(error_of<Error>([] { parse_config("{", "x"); }), "x: not JSON: column 2: unexpected end of input; expected string literal");
+  EXPECT_EQ(error_of<Error>([] { parse_config("{", "x"); }),
+            "x: not JSON: column 2: unexpected end of input; expected string literal");
   EXPECT_EQ(error_of<Error>([] { parse_config("[]", "x"); }), "x: expected a JSON object");
-  EXPECT_EQ(error_of<Error>([] { parse_config("{\"a\":1e999}", "x"); }), "x: not JSON: the number \"1e999\" is too large");
+  EXPECT_EQ(error_of<Error>([] { parse_config("{\"a\":1e999}", "x"); }),
+            "x: not JSON: the number \"1e999\" is too large");
 }
 
 TEST(LlamaConfig, LoadsByNameFileAndFolder) {

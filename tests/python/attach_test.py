@@ -90,9 +90,11 @@ def test_copies_can_be_attached_and_read_without_us(recipe: str | None, tmp_path
         assert torch.equal(copied(x), high) and "forward" not in copied[0].__dict__
     for number, saved in enumerate((model, copy.deepcopy(model))):
         torch.save({"model": saved, "x": x, "y": high}, tmp_path / f"{number}.pt")
-        read = ("import sys, torch; sys.modules['gnmr'] = None\n"
-                f"d = torch.load(r'{tmp_path / f'{number}.pt'}', weights_only=False)\n"
-                "assert torch.equal(d['model'](d['x']), d['y'])")
+        read = (
+            "import sys, torch; sys.modules['gnmr'] = None\n"
+            f"d = torch.load(r'{tmp_path / f'{number}.pt'}', weights_only=False)\n"
+            "assert torch.equal(d['model'](d['x']), d['y'])"
+        )
         environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
         subprocess.run([sys.executable, "-c", read], check=True, env=environment, cwd=tmp_path)
 
@@ -148,8 +150,14 @@ def test_little_coverage_is_loud(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_weights_that_are_no_linear_layers_count() -> None:
-    model = nn.ModuleDict({"attention": nn.MultiheadAttention(16, 2), "conv": nn.Conv1d(16, 32, 3),
-                           "words": nn.Embedding(100, 16), "norm": nn.LayerNorm(16)})
+    model = nn.ModuleDict(
+        {
+            "attention": nn.MultiheadAttention(16, 2),
+            "conv": nn.Conv1d(16, 32, 3),
+            "words": nn.Embedding(100, 16),
+            "norm": nn.LayerNorm(16),
+        }
+    )
     ctl = gnmr.attach(model, quiet=True)
     left_out = {one.name: (one.cost, one.reason) for one in ctl.coverage.left_out}
     assert set(left_out) == {"attention", "conv"} and left_out["conv"][0] == 3 * 16 * 32 * 3
@@ -163,8 +171,9 @@ def test_weights_that_are_no_linear_layers_count() -> None:
     assert [one.name for one in gnmr.attach(tied, quiet=True).coverage.left_out] == ["lm_head"]
 
 
-def test_logits_of_a_small_model_do_not_count(capsys: pytest.CaptureFixture[str],
-                                              recwarn: pytest.WarningsRecorder) -> None:
+def test_logits_of_a_small_model_do_not_count(
+    capsys: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
+) -> None:
     model = nn.ModuleDict({"words": nn.Embedding(5000, 16), "proj": nn.Linear(16, 16), "lm_head": nn.Linear(16, 5000)})
     ctl = gnmr.attach(model)
     assert ctl.coverage.share == 1.0 and not recwarn.list
@@ -203,8 +212,10 @@ def test_a_module_of_the_models_own_keeps_its_name() -> None:
 def test_what_has_no_low_path_is_left_out_or_refused() -> None:
     model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8, dtype=torch.complex64), nn.Linear(8, 0))
     ctl = gnmr.attach(model, recipe="fp8-tensorwise", quiet=True)
-    assert {one.name: one.reason for one in ctl.coverage.left_out} == {"1": "its weight is complex64",
-                                                                     "2": "its weight is empty"}
+    assert {one.name: one.reason for one in ctl.coverage.left_out} == {
+        "1": "its weight is complex64",
+        "2": "its weight is empty",
+    }
     parallel = nn.DataParallel(nn.Sequential(nn.Linear(8, 8)))
     gnmr.attach(parallel, quiet=True).detach()
     with pytest.raises(gnmr.Error, match="DistributedDataParallel"):
@@ -341,8 +352,9 @@ def test_a_registered_switch_is_used() -> None:
 
 
 def test_a_whole_block_can_be_a_unit() -> None:
-    from gnmr import switches
     from small_model import Block
+
+    from gnmr import switches
 
     class BlockSwitch:
         cost = 10
@@ -370,7 +382,8 @@ def test_a_registered_module_may_only_be_watched() -> None:
         assert "1 have no switch and are only watched" in ctl.coverage.text()
         model(torch.randn(8, 16)).square().mean().backward()
         ctl.step()
-        assert ctl._gradients.norms[1] == pytest.approx(float(torch.nn.utils.get_total_norm(
-            [parameter.grad for parameter in model[1].parameters()])), rel=1e-6)
+        assert ctl._gradients.norms[1] == pytest.approx(
+            float(torch.nn.utils.get_total_norm([parameter.grad for parameter in model[1].parameters()])), rel=1e-6
+        )
     finally:
         switches._MAKERS.pop(TwoPaths)

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 import torch
 from devices import DEVICE, cpu_only
+from gnmr.conformance import examine
+from gnmr.planted_faults import planted_fault
 from small_model import QUICK, make_model, run_backward
 from subjects import torchao_subject
 from torch import nn
 
 import gnmr
-from gnmr.conformance import examine
-from gnmr.planted_faults import planted_fault
 
 pytest.importorskip("torchao.float8")
 
@@ -34,8 +34,7 @@ def recipe(name: str) -> dict[str, object]:
     from torchao.float8 import Float8LinearConfig
 
     made = Float8LinearConfig.from_recipe_name(name)
-    return {field: getattr(made, field) for field in made.__dataclass_fields__
-            if field.startswith(("cast", "round"))}
+    return {field: getattr(made, field) for field in made.__dataclass_fields__ if field.startswith(("cast", "round"))}
 
 
 @pytest.mark.parametrize("name", ["tensorwise", "rowwise", "rowwise_with_gw_hp"])
@@ -143,9 +142,13 @@ os._exit(0)
 def test_weights_that_are_gathered_in_float8(tmp_path: Path) -> None:
     script = tmp_path / "gathered.py"
     script.write_text(GATHERED)
-    done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
-                           str(script)], capture_output=True, text=True, timeout=200,
-                          env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""})
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+    )
     assert done.returncode == 0 and done.stdout.count("done") == 2, done.stdout + done.stderr
 
 

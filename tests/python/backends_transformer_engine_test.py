@@ -11,11 +11,11 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
+from gnmr.conformance import Subject, examine
 from torch import Tensor, nn
 from torch.nn import functional
 
 import gnmr
-from gnmr.conformance import Subject, examine
 
 
 class Recipe:
@@ -34,8 +34,9 @@ class Manager:
 
 
 @contextmanager
-def autocast(enabled: bool = True, calibrating: bool = False, recipe: object = None,
-             amax_reduction_group: object = None) -> Iterator[None]:
+def autocast(
+    enabled: bool = True, calibrating: bool = False, recipe: object = None, amax_reduction_group: object = None
+) -> Iterator[None]:
     before = (State.enabled, State.calibrating, State.recipe)
     State.enabled, State.calibrating, State.recipe = enabled, calibrating, recipe
     try:
@@ -70,8 +71,10 @@ def engine_classes() -> type[nn.Linear]:
 
 @pytest.fixture
 def layer(monkeypatch: pytest.MonkeyPatch) -> type[nn.Linear]:
-    library, pytorch, quantization = (ModuleType(name) for name in (
-        "transformer_engine", "transformer_engine.pytorch", "transformer_engine.pytorch.quantization"))
+    library, pytorch, quantization = (
+        ModuleType(name)
+        for name in ("transformer_engine", "transformer_engine.pytorch", "transformer_engine.pytorch.quantization")
+    )
     quantization.FP8GlobalStateManager = Manager  # type: ignore[attr-defined]
     pytorch.autocast = autocast  # type: ignore[attr-defined]
     for module in (library, pytorch, quantization):
@@ -118,8 +121,11 @@ def test_magnitudes_are_noted_while_high(layer: type[nn.Linear]) -> None:
 
 
 def test_what_cannot_be_switched_is_refused(layer: type[nn.Linear]) -> None:
-    for attribute, reason in (("primary_weights_in_fp8", "exist in FP8 only"), ("ub_overlap_ag_fprop", "overlaps"),
-                              ("ub_bulk_dgrad", "overlaps")):
+    for attribute, reason in (
+        ("primary_weights_in_fp8", "exist in FP8 only"),
+        ("ub_overlap_ag_fprop", "overlaps"),
+        ("ub_bulk_dgrad", "overlaps"),
+    ):
         model = nn.Sequential(layer(16, 16), layer(16, 16))
         setattr(model[1], attribute, True)
         ctl = gnmr.attach(model, quiet=True, min_coverage=0)

@@ -8,10 +8,10 @@ import torch
 from compile_test import Transformer, make, set_high, step
 from compile_test import fresh_compiler as fresh_compiler  # a fixture of all tests here
 from devices import cuda_only, near
+from gnmr.conformance_compiled import counted_compilations
 from torch.profiler import ProfilerActivity, profile
 
 import gnmr
-from gnmr.conformance_compiled import counted_compilations
 
 pytestmark = cuda_only
 SETS: list[list[str]] = [[], ["layers.1.q"], ["layers.0.down"], [], ["layers.1.q"]]

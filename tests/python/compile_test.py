@@ -8,6 +8,8 @@ from dataclasses import replace
 import pytest
 import torch
 from devices import DEVICE, cpu_only, cuda_only, near, needs_own_low_path, to_float8
+from gnmr.conformance_compiled import counted_compilations, random_set, recovery_sets
+from gnmr.low_linear_traced import kind_of, kinds
 from small_model import QUICK
 from torch import Tensor, nn
 from torch.nn import functional
@@ -15,8 +17,6 @@ from torch.utils.checkpoint import checkpoint
 
 import gnmr
 from gnmr import fp8_matrix, low_linear
-from gnmr.conformance_compiled import counted_compilations, random_set, recovery_sets
-from gnmr.low_linear_traced import kind_of, kinds
 
 WIDTH, HEADS, BLOCKS = 16, 2, 2
 
@@ -38,8 +38,9 @@ class Block(nn.Module):
             return values.view(rows, tokens, HEADS, -1).transpose(1, 2)
 
         h = self.norm(x)
-        mixed = functional.scaled_dot_product_attention(heads(self.q(h)), heads(self.k(h)), heads(self.v(h)),
-                                                        is_causal=True)
+        mixed = functional.scaled_dot_product_attention(
+            heads(self.q(h)), heads(self.k(h)), heads(self.v(h)), is_causal=True
+        )
         x = x + self.o(mixed.transpose(1, 2).reshape(rows, tokens, WIDTH))
         h = self.norm2(x)
         return x + self.down(functional.silu(self.gate(h)) * self.up(h))
@@ -176,12 +177,23 @@ class Checkpointed(nn.Module):
         return checkpoint(self.block, x, use_reentrant=False)
 
 
-@pytest.mark.parametrize(("kind", "wraps", "checkpoints"), [
-    ("fp8-tensorwise", True, False), ("fp8-rowwise", False, True), ("fp8-deepseek", False, False),
-    ("fp8-delayed", False, False), ("fp8-delayed", False, True), ("nvfp4-hadamard", False, False),
-    ("int4-act", False, True), ("torchao", False, False), ("torchao", False, True)])
-def test_the_numbers_are_those_of_eager_blocks(kind: str, wraps: bool, checkpoints: bool,
-                                               recwarn: pytest.WarningsRecorder) -> None:
+@pytest.mark.parametrize(
+    ("kind", "wraps", "checkpoints"),
+    [
+        ("fp8-tensorwise", True, False),
+        ("fp8-rowwise", False, True),
+        ("fp8-deepseek", False, False),
+        ("fp8-delayed", False, False),
+        ("fp8-delayed", False, True),
+        ("nvfp4-hadamard", False, False),
+        ("int4-act", False, True),
+        ("torchao", False, False),
+        ("torchao", False, True),
+    ],
+)
+def test_the_numbers_are_those_of_eager_blocks(
+    kind: str, wraps: bool, checkpoints: bool, recwarn: pytest.WarningsRecorder
+) -> None:
     found = []
     for compiles in (False, True):
         model, recipe = make(kind)
@@ -230,8 +242,9 @@ def test_both_variants_of_a_block_make_the_same_bits(kind: str) -> None:
 @cpu_only
 @pytest.mark.parametrize("dynamic", [None, True])
 @pytest.mark.parametrize(("by", "lengths"), [("numbers", [16]), ("torch", [16, 15, 32, 33])])
-def test_codes_are_seen_one_by_one_too(by: str, lengths: list[int], dynamic: bool | None,
-                                       monkeypatch: pytest.MonkeyPatch) -> None:
+def test_codes_are_seen_one_by_one_too(
+    by: str, lengths: list[int], dynamic: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What a GPU runs, with the codes of this host: casts that leave codes, and torch's product of them."""
     for module in (fp8_matrix, low_linear):
         monkeypatch.setattr(module, "makes_codes", lambda matrix: True)
@@ -244,14 +257,18 @@ def test_codes_are_seen_one_by_one_too(by: str, lengths: list[int], dynamic: boo
         for layer in model.layers if compiles else ():
             layer.compile(backend="aot_eager", fullgraph=True, dynamic=dynamic)
         for unit in ctl.units:
-            kind = replace(kinds[unit.switch.kind], has_codes=True, groups=("tensor",) * 3,
-                           plans=(fp8_matrix.ProductPlan(by, False, False),) * 3)
+            kind = replace(
+                kinds[unit.switch.kind],
+                has_codes=True,
+                groups=("tensor",) * 3,
+                plans=(fp8_matrix.ProductPlan(by, False, False),) * 3,
+            )
             unit.switch.kind = kind_of(kind)
         for tokens in lengths:
             model.zero_grad()
             model(torch.arange(tokens).view(1, tokens)).float().square().sum().backward()
             found.append({name: parameter.grad.clone() for name, parameter in model.named_parameters()})
-    for eager, compiled in zip(found[: len(lengths)], found[len(lengths):], strict=True):
+    for eager, compiled in zip(found[: len(lengths)], found[len(lengths) :], strict=True):
         assert all(torch.equal(gradient, compiled[name]) for name, gradient in eager.items())
 
 
@@ -325,8 +342,11 @@ def test_inductor_takes_it(kind: str) -> None:
     set_high(ctl, [])
     with torch.profiler.profile() as profile:
         step(model, ctl)
-    casts = sum(event.count for event in profile.key_averages()
-                if event.key in ("gnmr::fp8_cast_1", "gnmr::low_cast_1", "gnmr::cast_operand"))
+    casts = sum(
+        event.count
+        for event in profile.key_averages()
+        if event.key in ("gnmr::fp8_cast_1", "gnmr::low_cast_1", "gnmr::cast_operand")
+    )
     # Of each block: four inputs (q, k and v share theirs, gate and up too), seven weights, seven gradients.
     assert recipe is None or casts == BLOCKS * 18
     for name, gradient in eager.items():
@@ -344,6 +364,7 @@ def test_units_of_compiled_blocks_keep_their_names() -> None:
 
 def alarmed_rerun(model: nn.Module, ctl: gnmr.Control) -> tuple[str, list[str]]:
     """How a step whose gradients are a hundred times larger runs again, and what was compiled in it."""
+
     def run(factor: float = 1.0) -> Tensor:
         model.zero_grad()
         tokens = torch.arange(16, device=DEVICE).view(2, 8) % 64

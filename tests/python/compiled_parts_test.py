@@ -11,13 +11,13 @@ import torch
 from compile_test import Checkpointed, Transformer, alarmed_rerun, make, step
 from compile_test import fresh_compiler as fresh_compiler  # a fixture of all tests here
 from devices import DEVICE
+from gnmr.compiled_parts import look_at_parts
+from gnmr.conformance_compiled import counted_compilations
 from small_model import QUICK
 from torch import Tensor, nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 import gnmr
-from gnmr.compiled_parts import look_at_parts
-from gnmr.conformance_compiled import counted_compilations
 
 
 def compile_blocks(model: Transformer) -> None:
@@ -120,11 +120,15 @@ class KeepsProducts(Checkpointed):
 
     def forward(self, x: Tensor) -> Tensor:
         def policy(context: Any, operator: Any, *arguments: Any, **named: Any) -> CheckpointPolicy:
-            return CheckpointPolicy.MUST_SAVE if operator == torch.ops.aten.mm.default \
+            return (
+                CheckpointPolicy.MUST_SAVE
+                if operator == torch.ops.aten.mm.default
                 else CheckpointPolicy.PREFER_RECOMPUTE
+            )
 
-        return checkpoint(self.block, x, use_reentrant=False,
-                          context_fn=partial(create_selective_checkpoint_contexts, policy))
+        return checkpoint(
+            self.block, x, use_reentrant=False, context_fn=partial(create_selective_checkpoint_contexts, policy)
+        )
 
 
 def test_a_trial_with_products_that_are_kept() -> None:

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 import pytest
 import torch
 from devices import DEVICE
+from gnmr.conformance import Check, Subject, examine, passed
+from gnmr.low_linear import LowLinear
 from subjects import RoundedLinear, RoundedSwitch, our_subject, user_subject
 from torch import nn
 
 import gnmr
 from gnmr import _core, switches
-from gnmr.conformance import Check, Subject, examine, passed
-from gnmr.low_linear import LowLinear
 
 SKIPPED_WITH_US = {"calm", "ranks"}  # there is no model with a low path without us, and one process
 
@@ -48,7 +48,12 @@ def test_a_users_module_conforms() -> None:
     found = outcomes(examine(user_subject()))
     assert "failed" not in found.values(), found
     assert {name for name, outcome in found.items() if outcome == "skipped"} == {
-        "runs low", "trial", "planted", "ranks", "fresh"}
+        "runs low",
+        "trial",
+        "planted",
+        "ranks",
+        "fresh",
+    }
 
 
 @pytest.mark.usefixtures("registered")
@@ -72,8 +77,7 @@ def test_a_switch_that_does_nothing_fails(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.usefixtures("registered")
 def test_a_high_path_that_is_not_high_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = RoundedLinear.forward
-    monkeypatch.setattr(RoundedLinear, "forward",
-                        lambda self, x: plain(self, x) if self.low else plain(self, x) * 1.01)
+    monkeypatch.setattr(RoundedLinear, "forward", lambda self, x: plain(self, x) if self.low else plain(self, x) * 1.01)
     assert "high" in failures(user_subject())
 
 
@@ -105,7 +109,7 @@ def test_errors_that_are_not_measured_fail(monkeypatch: pytest.MonkeyPatch) -> N
 def test_more_memory_than_told_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     from gnmr import preflight
 
-    monkeypatch.setattr(preflight.ExtraBytes, "at", lambda self, tokens: -10**9)
+    monkeypatch.setattr(preflight.ExtraBytes, "at", lambda self, tokens: -(10**9))
     assert "bytes" in failures(our_subject())
 
 

@@ -8,24 +8,25 @@ import sys
 import pytest
 import torch
 from devices import DEVICE, needs_own_low_path
+from gnmr.conformance import Subject, examine
+from gnmr.planted_faults import planted_fault
 from torch import Tensor, nn
 from torch.nn import functional
 
 import gnmr
-from gnmr.conformance import Subject, examine
-from gnmr.planted_faults import planted_fault
 
 pytest.importorskip("transformers")
-from transformers import GPT2Config, GPT2LMHeadModel  # noqa: E402
-from transformers.pytorch_utils import Conv1D  # noqa: E402
+from transformers import GPT2Config, GPT2LMHeadModel
+from transformers.pytorch_utils import Conv1D
 
 RECIPES = ["fp8-tensorwise", "fp8-rowwise", "fp8-delayed", "fp8-deepseek", "mxfp8", "nvfp4"]
 
 
 def gpt2() -> nn.Module:
     torch.manual_seed(0)
-    config = GPT2Config(vocab_size=64, n_positions=16, n_embd=32, n_layer=2, n_head=2, resid_pdrop=0.0, embd_pdrop=0.0,
-                        attn_pdrop=0.0)
+    config = GPT2Config(
+        vocab_size=64, n_positions=16, n_embd=32, n_layer=2, n_head=2, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0
+    )
     return GPT2LMHeadModel(config).to(DEVICE)
 
 
@@ -107,7 +108,9 @@ def test_a_compiled_layer_has_the_same_numbers() -> None:
 
 
 def test_transformers_is_not_imported_for_it() -> None:
-    code = ("import sys, torch, gnmr\nfrom torch import nn\n"
-            "gnmr.attach(nn.Sequential(nn.Linear(8, 8)), recipe='fp8-tensorwise', quiet=True)\n"
-            "assert 'transformers' not in sys.modules")
+    code = (
+        "import sys, torch, gnmr\nfrom torch import nn\n"
+        "gnmr.attach(nn.Sequential(nn.Linear(8, 8)), recipe='fp8-tensorwise', quiet=True)\n"
+        "assert 'transformers' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)

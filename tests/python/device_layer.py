@@ -6,18 +6,19 @@ import math
 
 import pytest
 import torch
+from gnmr.casts import cast_operand
 from torch import Tensor, nn
 
 import gnmr
-from gnmr.casts import cast_operand
 
 #: The recipes that run on a GPU.
 RECIPES = ["fp8-tensorwise", "fp8-rowwise", "fp8-delayed", "fp8-deepseek"]
 PLACES = [(product, place) for product in range(3) for place in range(2)]
 DTYPES = [torch.float32, torch.bfloat16]
 
-needs_device = pytest.mark.skipif(not (torch.cuda.is_available() and gnmr.kernels_available()),
-                                  reason="no CUDA device, or built without kernels")
+needs_device = pytest.mark.skipif(
+    not (torch.cuda.is_available() and gnmr.kernels_available()), reason="no CUDA device, or built without kernels"
+)
 
 
 def uneven(rows: int, columns: int, seed: int) -> Tensor:
@@ -42,8 +43,9 @@ def attach(model: nn.Module, recipe: str | None, **options: object) -> gnmr.Cont
 class Layer:
     """A linear layer, an input and the gradient of its output, of numbers that both types have."""
 
-    def __init__(self, tokens: tuple[int, ...], inputs: int, outputs: int, dtype: torch.dtype,
-                 bias: bool = True) -> None:
+    def __init__(
+        self, tokens: tuple[int, ...], inputs: int, outputs: int, dtype: torch.dtype, bias: bool = True
+    ) -> None:
         count = math.prod(tokens)
         self.model = nn.Sequential(nn.Linear(inputs, outputs, bias=bias))
         with torch.no_grad():
@@ -73,10 +75,18 @@ class Layer:
         module = self.model[0]
         rows, gradient = self.input.flatten(0, -2), self.gradient.flatten(0, -2)
         operands = ((rows, module.weight), (gradient, module.weight), (gradient, rows))
-        cast = [[cast_operand(operand.detach(), recipe, product, place, 0.0, 0, 0).double()
-                 for place, operand in enumerate(pair)] for product, pair in enumerate(operands)]
+        cast = [
+            [
+                cast_operand(operand.detach(), recipe, product, place, 0.0, 0, 0).double()
+                for place, operand in enumerate(pair)
+            ]
+            for product, pair in enumerate(operands)
+        ]
         output = cast[0][0] @ cast[0][1].t()
         if module.bias is not None:
             output = output + module.bias.detach().double()
-        return [output.view(self.gradient.shape), (cast[1][0] @ cast[1][1]).view(self.input.shape),
-                cast[2][0].t() @ cast[2][1]]
+        return [
+            output.view(self.gradient.shape),
+            (cast[1][0] @ cast[1][1]).view(self.input.shape),
+            cast[2][0].t() @ cast[2][1],
+        ]

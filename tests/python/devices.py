@@ -45,8 +45,11 @@ def to_float8(model: nn.Module, **config: Any) -> None:
     pytest.importorskip("torchao.float8")
     from torchao.float8 import Float8LinearConfig, convert_to_float8_training
 
-    convert_to_float8_training(model, config=Float8LinearConfig(**{"emulate": not ON_CUDA, **config}),
-                               module_filter_fn=lambda module, name: not name.endswith("head"))
+    convert_to_float8_training(
+        model,
+        config=Float8LinearConfig(**{"emulate": not ON_CUDA, **config}),
+        module_filter_fn=lambda module, name: not name.endswith("head"),
+    )
 
 
 def low_path(model: nn.Module) -> dict[str, Any]:

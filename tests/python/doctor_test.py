@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from gnmr.__main__ import main
 
 MODELS = """
@@ -100,7 +99,22 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
 def test_ranks_agree() -> None:
     pytest.importorskip("torch.distributed.run")
     done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "-m", "gnmr", "doctor",
-         "--demo"], capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=200)
+        [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--nproc-per-node",
+            "2",
+            "--standalone",
+            "-m",
+            "gnmr",
+            "doctor",
+            "--demo",
+        ],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        timeout=200,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("2 ranks have the same units") == 1

@@ -7,15 +7,15 @@ import pytest
 import torch
 from compile_test import make, set_high, step, switched_at_random
 from device_layer import PLACES, RECIPES, uneven
+from gnmr.amax_memory import AmaxMemory
+from gnmr.casts import SUMS_OVER_ROWS, cast_operand
+from gnmr.fp8_matrix import Fp8Cast, cast_to_fp8, scale_shape
+from gnmr.planted_faults import planted_fault
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import gnmr
 from gnmr import _core, fp8_matrix, low_linear
-from gnmr.amax_memory import AmaxMemory
-from gnmr.casts import SUMS_OVER_ROWS, cast_operand
-from gnmr.fp8_matrix import Fp8Cast, cast_to_fp8, scale_shape
-from gnmr.planted_faults import planted_fault
 
 
 class HostScales:
@@ -41,10 +41,12 @@ def codes(monkeypatch: pytest.MonkeyPatch) -> None:
     scales = HostScales()
     for module in (fp8_matrix, low_linear):
         monkeypatch.setattr(module, "makes_codes", lambda matrix: True)
-    monkeypatch.setattr(AmaxMemory, "scale_address",
-                        lambda self, product, place, device: scales.scale_address(self, product, place))
-    monkeypatch.setattr(AmaxMemory, "note_on_device",
-                        lambda self, operand, device, find: scales.note(self, operand, find))
+    monkeypatch.setattr(
+        AmaxMemory, "scale_address", lambda self, product, place, device: scales.scale_address(self, product, place)
+    )
+    monkeypatch.setattr(
+        AmaxMemory, "note_on_device", lambda self, operand, device, find: scales.note(self, operand, find)
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -74,8 +76,9 @@ def test_scales_have_the_shape_of_the_kernels(recipe: str) -> None:
         for product, place in PLACES:
             counts = _core.Fp8Cast(rules, product, place, 0, 0, rows, columns).scale_counts
             groups = rules.fp8_groups(product, place)
-            assert counts == tuple(torch.empty(scale_shape(groups, *shape)).numel()
-                                   for shape in ((rows, columns), (columns, rows)))
+            assert counts == tuple(
+                torch.empty(scale_shape(groups, *shape)).numel() for shape in ((rows, columns), (columns, rows))
+            )
 
 
 def test_an_empty_matrix_has_codes() -> None:
@@ -99,8 +102,7 @@ def passes(recipe: str, dtype: torch.dtype, steps: int = 2, recompute: bool = Fa
 
 @pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_layer_in_codes_is_the_emulated_one(recipe: str, dtype: torch.dtype,
-                                              request: pytest.FixtureRequest) -> None:
+def test_a_layer_in_codes_is_the_emulated_one(recipe: str, dtype: torch.dtype, request: pytest.FixtureRequest) -> None:
     emulated = passes(recipe, dtype)
     request.getfixturevalue("codes")
     in_codes = passes(recipe, dtype)
@@ -125,8 +127,10 @@ def test_backward_keeps_codes_alone(recipe: str) -> None:
     assert [one.dtype for one in largest[:2]] == [torch.float8_e4m3fn] * 2
     assert sum(one.nbytes for one in kept) < 1.1 * (512 * 256 + 256 * 128)
     kept.clear()
-    with torch.no_grad(), torch.autograd.graph.saved_tensors_hooks(lambda one: kept.append(one) or one,
-                                                                   lambda one: one):
+    with (
+        torch.no_grad(),
+        torch.autograd.graph.saved_tensors_hooks(lambda one: kept.append(one) or one, lambda one: one),
+    ):
         model(x)
     assert not kept
 

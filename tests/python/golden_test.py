@@ -31,8 +31,13 @@ def decisions_of(name: str, split: int = -1) -> list[dict]:
         supervisor.hear(row.step, row.norms, row.sampled)
         decision = supervisor.decide().decision
         fields = ("admitted", "denied", "futile", "released", "recovered")
-        decisions.append({"step": decision.step, "common": decision.common,
-                          **{field: [names[unit] for unit in getattr(decision, field)] for field in fields}})
+        decisions.append(
+            {
+                "step": decision.step,
+                "common": decision.common,
+                **{field: [names[unit] for unit in getattr(decision, field)] for field in fields},
+            }
+        )
     return decisions
 
 

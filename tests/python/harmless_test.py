@@ -9,6 +9,7 @@ import time
 import warnings
 from pathlib import Path
 
+import gnmr.telemetry
 import pytest
 import torch
 from small_model import QUICK, make_model, run_backward
@@ -16,7 +17,6 @@ from torch import nn
 from torch.nn.utils import clip_grad_norm_
 
 import gnmr
-import gnmr.telemetry
 
 
 def attached(**kwargs: object) -> tuple[nn.Module, gnmr.Control]:
@@ -221,8 +221,9 @@ def test_a_stalled_disk_drops_lines(tmp_path: Path) -> None:
     reader = threading.Thread(target=lambda: opened.append(os.open(pipe, os.O_RDONLY)))
     reader.start()
     units = [gnmr.Unit(f"unit{index}" + "x" * 200) for index in range(64)]
-    supervisor = gnmr.Supervisor(units, gnmr.Options(warmup_samples=1, common_share=1, max_o=64, lock_steps=1),
-                                 journal=str(pipe))
+    supervisor = gnmr.Supervisor(
+        units, gnmr.Options(warmup_samples=1, common_share=1, max_o=64, lock_steps=1), journal=str(pipe)
+    )
     reader.join()
     slowest = 0.0
     for step in range(1, 4000):

@@ -61,8 +61,9 @@ class Heard(list):
 class Run:
     """The small model in a loop, with gradients that are disturbed in some steps."""
 
-    def __init__(self, device: str, lag: int, max_norm: float | None = 1.0, frozen: tuple[str, ...] = (),
-                 **options: Any) -> None:
+    def __init__(
+        self, device: str, lag: int, max_norm: float | None = 1.0, frozen: tuple[str, ...] = (), **options: Any
+    ) -> None:
         self.model = make_model().to(device)
         for name in frozen:
             self.model.get_submodule(name).requires_grad_(False)
@@ -87,8 +88,9 @@ class Run:
         if step == 18:
             self.model.layers[2].up.weight.grad[0, 0] = math.nan
         result = self.ctl.step(max_norm=self.max_norm, skipped=step == 20, loss=loss)
-        self.clipped.append([parameter.grad.cpu().clone() for parameter in self.model.parameters()
-                             if parameter.grad is not None])
+        self.clipped.append(
+            [parameter.grad.cpu().clone() for parameter in self.model.parameters() if parameter.grad is not None]
+        )
         return result
 
 
@@ -340,8 +342,11 @@ class TestOnAGpu:
                 parameter.grad = torch.full_like(parameter, 0.1 * step)
             if step % 2 == 0:
                 model.head.weight.grad = model.head.weight.grad.t().contiguous().t()
-            expected.append(float(torch.linalg.vector_norm(torch.cat(
-                [parameter.grad.flatten() for parameter in model.parameters()]))))
+            expected.append(
+                float(
+                    torch.linalg.vector_norm(torch.cat([parameter.grad.flatten() for parameter in model.parameters()]))
+                )
+            )
             result = ctl.step(max_norm=0.5)
             assert float(ctl.total_norm) == pytest.approx(expected[-1], rel=1e-5)
             assert result.total_norm == pytest.approx(expected[-1], rel=1e-5)

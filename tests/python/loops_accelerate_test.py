@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from devices import DEVICE, ON_CUDA, cuda_only, low_path
-from loops_model import LowPathFault, close, sampled_units, same, weights
+from loops_model import LowPathFault, close, same, sampled_units, weights
 from small_model import QUICK, batch, make_model
 from torch.nn import functional
 
@@ -18,7 +18,6 @@ import gnmr
 
 accelerate = pytest.importorskip("accelerate")
 from accelerate.state import AcceleratorState, GradientState, PartialState  # noqa: E402
-
 from gnmr.loops import accelerate as adapter  # noqa: E402
 
 OPTIONS = {**QUICK, "quiet": True, "strict": True}
@@ -37,8 +36,9 @@ class Loop:
 
     def __init__(self, accumulation: int = 1, scaler: float = 0.0, model: torch.nn.Module | None = None) -> None:
         real = {"mixed_precision": "fp16", "kwargs_handlers": [accelerate.utils.GradScalerKwargs(init_scale=scaler)]}
-        self.accelerator = accelerate.Accelerator(cpu=not ON_CUDA, gradient_accumulation_steps=accumulation,
-                                                  **(real if scaler and ON_CUDA else {}))
+        self.accelerator = accelerate.Accelerator(
+            cpu=not ON_CUDA, gradient_accumulation_steps=accumulation, **(real if scaler and ON_CUDA else {})
+        )
         if scaler and not ON_CUDA:
             use_scaler(self.accelerator, scaler)
         model = make_model() if model is None else model

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from devices import ON_CUDA, OWN_LOW, cuda_only, low_path
-from loops_model import QUICK, LowPathFault, Tokens, close, make_llama, sampled_units, same, weights
+from loops_model import QUICK, LowPathFault, Tokens, close, make_llama, same, sampled_units, weights
 
 import gnmr
 
@@ -26,11 +26,23 @@ FAULTY, GATE = "model.layers.1.mlp.up_proj", "model.layers.1.mlp.gate_proj"
 
 
 def make_trainer(folder: Path, **settings: Any) -> Any:
-    arguments = {"max_steps": 12, "per_device_train_batch_size": 4, "learning_rate": 3e-3, "logging_steps": 1,
-                 "report_to": [], "save_strategy": "no", "use_cpu": not ON_CUDA, "disable_tqdm": True,
-                 "max_grad_norm": 0.5, "seed": 5, "dataloader_num_workers": 0, **settings}
-    return transformers.Trainer(model=make_llama(), args=transformers.TrainingArguments(str(folder), **arguments),
-                                train_dataset=Tokens())
+    arguments = {
+        "max_steps": 12,
+        "per_device_train_batch_size": 4,
+        "learning_rate": 3e-3,
+        "logging_steps": 1,
+        "report_to": [],
+        "save_strategy": "no",
+        "use_cpu": not ON_CUDA,
+        "disable_tqdm": True,
+        "max_grad_norm": 0.5,
+        "seed": 5,
+        "dataloader_num_workers": 0,
+        **settings,
+    }
+    return transformers.Trainer(
+        model=make_llama(), args=transformers.TrainingArguments(str(folder), **arguments), train_dataset=Tokens()
+    )
 
 
 def train(trainer: Any, **arguments: Any) -> Any:
@@ -60,8 +72,9 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return train(make_trainer(tmp_path_factory.mktemp("plain")))
 
 
-@pytest.mark.parametrize("settings", [{"max_grad_norm": 0.0}, {"max_grad_norm": 1e6},
-                                      {"gradient_accumulation_steps": 3}])
+@pytest.mark.parametrize(
+    "settings", [{"max_grad_norm": 0.0}, {"max_grad_norm": 1e6}, {"gradient_accumulation_steps": 3}]
+)
 def test_watching_changes_no_bit(tmp_path: Path, settings: dict[str, Any]) -> None:
     settings = {"max_grad_norm": 0.0, **settings}
     alone, watched = make_trainer(tmp_path, **settings), make_trainer(tmp_path, **settings)
@@ -143,9 +156,11 @@ def test_a_fault_in_one_layer_is_found(tmp_path: Path, rerun: bool) -> None:
 
 def test_a_checkpoint_is_gone_on_with(tmp_path: Path) -> None:
     """Whole, and in two halves with the second from a checkpoint: the same decisions, weights and journal."""
+
     def run(folder: Path, steps: int, resume: bool) -> tuple[Any, Any]:
-        trainer = make_trainer(folder, max_steps=steps, save_strategy="steps", save_steps=6,
-                               lr_scheduler_type="constant")
+        trainer = make_trainer(
+            folder, max_steps=steps, save_strategy="steps", save_steps=6, lr_scheduler_type="constant"
+        )
         loop = hugging_face.attach(trainer, **low_path(trainer.model), out=folder / "gnmr", **QUICK)
         faults: list[LowPathFault] = []
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from devices import DEVICE, ON_CUDA, cuda_only, low_path
-from loops_model import LowPathFault, close, sampled_units, same, weights
+from loops_model import LowPathFault, close, same, sampled_units, weights
 from small_model import QUICK, make_model
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
@@ -52,15 +52,31 @@ def make_module(flavour: str = FLAVOURS[0], overflow_at: int = -1, **methods: An
 
 def data() -> Any:
     generator = torch.Generator().manual_seed(3)
-    return DataLoader(TensorDataset(torch.randn(2048, 32, generator=generator),
-                                    torch.randint(0, 8, (2048,), generator=generator)), batch_size=64)
+    return DataLoader(
+        TensorDataset(torch.randn(2048, 32, generator=generator), torch.randint(0, 8, (2048,), generator=generator)),
+        batch_size=64,
+    )
 
 
-def fit(module: Any, folder: Path, callbacks: list[Any], flavour: str = FLAVOURS[0], checkpoint: Path | None = None,
-        **settings: Any) -> Any:
-    arguments = {"max_steps": 12, "accelerator": "gpu" if ON_CUDA else "cpu", "devices": 1, "logger": False,
-                 "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False,
-                 "default_root_dir": folder, **settings}
+def fit(
+    module: Any,
+    folder: Path,
+    callbacks: list[Any],
+    flavour: str = FLAVOURS[0],
+    checkpoint: Path | None = None,
+    **settings: Any,
+) -> Any:
+    arguments = {
+        "max_steps": 12,
+        "accelerator": "gpu" if ON_CUDA else "cpu",
+        "devices": 1,
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "default_root_dir": folder,
+        **settings,
+    }
     torch.manual_seed(11)
     trainer = MODULES[flavour].Trainer(callbacks=callbacks, **arguments)
     trainer.fit(module, data(), ckpt_path=checkpoint)
@@ -93,8 +109,13 @@ def test_clipping_has_one_owner(tmp_path: Path, algorithm: str, clip: bool, caps
     callback = GnmrCallback(clip=clip, **{**OPTIONS, "quiet": False})
     clipped: list[float] = []  # norms of the gradients that an update was made with
     by_lightning: list[float] = []
-    watched.on_before_zero_grad = lambda optimizer: clipped.append(float(torch.nn.utils.get_total_norm(
-        [parameter.grad for parameter in watched.parameters() if parameter.grad is not None])))
+    watched.on_before_zero_grad = lambda optimizer: clipped.append(
+        float(
+            torch.nn.utils.get_total_norm(
+                [parameter.grad for parameter in watched.parameters() if parameter.grad is not None]
+            )
+        )
+    )
     plain_clipping = watched.clip_gradients
     watched.clip_gradients = lambda *all, **named: (by_lightning.append(1.0), plain_clipping(*all, **named))
     fit(watched, tmp_path, [callback], **settings)
@@ -187,8 +208,15 @@ def test_a_fault_is_found_and_a_checkpoint_gone_on_with(tmp_path: Path) -> None:
         out = tmp_path / ("whole" if save is None else "half")
         callback = GnmrCallback(**low_path(module), out=out, **OPTIONS)
         faults = FaultAt(callback, 10)
-        trainer = fit(module, tmp_path, [callback, faults], max_steps=steps, checkpoint=checkpoint,
-                      gradient_clip_val=1.0, enable_checkpointing=False)
+        trainer = fit(
+            module,
+            tmp_path,
+            [callback, faults],
+            max_steps=steps,
+            checkpoint=checkpoint,
+            gradient_clip_val=1.0,
+            enable_checkpointing=False,
+        )
         if save is not None:
             trainer.save_checkpoint(save)
         return module, faults.high

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 import torch
 from devices import DEVICE, ON_CUDA, cuda_only
+from gnmr.backends.megatron import make
 from small_model import QUICK
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 import gnmr
-from gnmr.backends.megatron import make
 
 pytest.importorskip("megatron.core")
 with warnings.catch_warnings():
@@ -40,8 +40,11 @@ with warnings.catch_warnings():
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 TYPE = torch.bfloat16 if ON_CUDA else torch.float32  # its optimizer for bfloat16 asks for CUDA's tensors
-UNITS = [f"decoder.layers.{layer}.{name}" for layer in range(2) for name in
-         ("self_attention.linear_proj", "self_attention.linear_qkv", "mlp.linear_fc1", "mlp.linear_fc2")]
+UNITS = [
+    f"decoder.layers.{layer}.{name}"
+    for layer in range(2)
+    for name in ("self_attention.linear_proj", "self_attention.linear_qkv", "mlp.linear_fc1", "mlp.linear_fc2")
+]
 
 
 class OnHost(TorchFunctionMode):
@@ -59,8 +62,12 @@ def one_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if not ON_CUDA:
             patch.setattr(torch.cuda, "current_device", lambda: torch.device("cpu"))
-        torch.distributed.init_process_group("cpu:gloo,cuda:nccl" if ON_CUDA else "gloo", rank=0, world_size=1,
-                                             init_method=f"file://{tmp_path_factory.mktemp('store') / 'file'}")
+        torch.distributed.init_process_group(
+            "cpu:gloo,cuda:nccl" if ON_CUDA else "gloo",
+            rank=0,
+            world_size=1,
+            init_method=f"file://{tmp_path_factory.mktemp('store') / 'file'}",
+        )
         parallel_state.initialize_model_parallel(1, 1)
         if ON_CUDA:
             tensor_parallel.model_parallel_cuda_manual_seed(1)
@@ -78,16 +85,35 @@ class Training:
     def __init__(self, clip_grad: float = 0.0) -> None:
         torch.manual_seed(0)
         config = TransformerConfig(
-            num_layers=2, hidden_size=64, num_attention_heads=4, attention_dropout=0.0, hidden_dropout=0.0,
-            bf16=ON_CUDA, params_dtype=TYPE, use_cpu_initialization=True, gradient_accumulation_fusion=False,
-            bias_dropout_fusion=False, masked_softmax_fusion=False, bias_activation_fusion=False)
+            num_layers=2,
+            hidden_size=64,
+            num_attention_heads=4,
+            attention_dropout=0.0,
+            hidden_dropout=0.0,
+            bf16=ON_CUDA,
+            params_dtype=TYPE,
+            use_cpu_initialization=True,
+            gradient_accumulation_fusion=False,
+            bias_dropout_fusion=False,
+            masked_softmax_fusion=False,
+            bias_activation_fusion=False,
+        )
         model = GPTModel(config, get_gpt_layer_local_spec(), vocab_size=64, max_sequence_length=32).to(DEVICE)
-        settings = DistributedDataParallelConfig(grad_reduce_in_fp32=True, overlap_grad_reduce=False,
-                                                 use_distributed_optimizer=False)
+        settings = DistributedDataParallelConfig(
+            grad_reduce_in_fp32=True, overlap_grad_reduce=False, use_distributed_optimizer=False
+        )
         self.model = DistributedDataParallel(config, settings, model.to(TYPE))
         self.optimizer = get_megatron_optimizer(
-            OptimizerConfig(optimizer="adam", lr=1e-3, bf16=ON_CUDA, params_dtype=TYPE, clip_grad=clip_grad,
-                            use_distributed_optimizer=False), [self.model])
+            OptimizerConfig(
+                optimizer="adam",
+                lr=1e-3,
+                bf16=ON_CUDA,
+                params_dtype=TYPE,
+                clip_grad=clip_grad,
+                use_distributed_optimizer=False,
+            ),
+            [self.model],
+        )
         self.losses: list[float] = []
 
     def backward(self, step: int, micro_batches: int = 2) -> None:
@@ -130,8 +156,9 @@ def test_norms_are_those_of_main_grad() -> None:
     for step in range(1, 4):
         training.backward(step)
         gradients = training.gradients()
-        wanted = [norm_of([gradient for name, gradient in gradients.items() if name.startswith(unit + ".")])
-                  for unit in UNITS]
+        wanted = [
+            norm_of([gradient for name, gradient in gradients.items() if name.startswith(unit + ".")]) for unit in UNITS
+        ]
         total = norm_of(list(gradients.values()))
         before = {name: gradient.clone() for name, gradient in gradients.items()}
         result = ctl.step(max_norm=0.5 * total)

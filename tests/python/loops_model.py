@@ -5,11 +5,11 @@ import json
 from pathlib import Path
 
 import torch
+from gnmr.low_linear import LowLinear
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 import gnmr
-from gnmr.low_linear import LowLinear
 
 #: Options with which a tiny model is judged after a few steps.
 QUICK = {"warmup_samples": 5, "lock_steps": 4, "common_share": 1.0, "max_o": 1.0, "quiet": True, "strict": True}
@@ -35,9 +35,18 @@ def make_llama(seed: int = 0) -> nn.Module:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(seed)
-    return LlamaForCausalLM(LlamaConfig(
-        vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=32, attention_dropout=0.1))
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=64,
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            max_position_embeddings=32,
+            attention_dropout=0.1,
+        )
+    )
 
 
 class LowPathFault:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from devices import DEVICE, cuda_only, low_path
+from gnmr.loops import overflowed, scaled_step
 from loops_model import close, same, weights
 from small_model import QUICK, batch, make_model, run_backward
 from torch import nn
@@ -14,7 +15,6 @@ from torch.nn import functional
 from torch.nn.utils import clip_grad_norm_
 
 import gnmr
-from gnmr.loops import overflowed, scaled_step
 
 OVERFLOWS = (7, 8)
 
@@ -65,6 +65,7 @@ def test_a_scaled_step_is_torchs(max_norm: float) -> None:
 
 def test_overflows_leave_no_trace() -> None:
     """The controller's means are those of a run that never had the overflows."""
+
     def means(overflows: tuple[int, ...]) -> list[float]:
         model, optimizer, scaler = setting()
         ctl = gnmr.attach(model, quiet=True, strict=True, **QUICK)
@@ -80,6 +81,7 @@ def test_overflows_leave_no_trace() -> None:
 @cuda_only
 def test_float16_on_a_gpu() -> None:
     """Real overflows: the first scales are too large for float16, and no step of theirs is a sample."""
+
     def run(with_us: bool) -> tuple[nn.Module, float, list[bool]]:
         model, optimizer, _ = setting()
         scaler = torch.amp.GradScaler("cuda", init_scale=2.0**32)
@@ -126,6 +128,7 @@ def test_skipped_by_hand() -> None:
 
 def test_a_scaler_that_does_not_tell() -> None:
     """Where torch's private count is not there gradients are looked at."""
+
     class Silent:
         def is_enabled(self) -> bool:
             return True

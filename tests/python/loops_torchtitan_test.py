@@ -34,8 +34,13 @@ class Loop:
         for step in steps:
             self._optimizer.zero_grad()
             run_backward(self.model_parts[0], step)
-            norm = dist_utils.clip_grad_norm_([p for m in self.model_parts for p in m.parameters()], self._max_norm,
-                                              foreach=True, pp_mesh=None, ep_enabled=False)
+            norm = dist_utils.clip_grad_norm_(
+                [p for m in self.model_parts for p in m.parameters()],
+                self._max_norm,
+                foreach=True,
+                pp_mesh=None,
+                ep_enabled=False,
+            )
             self.norms.append(norm.item())
             self._optimizer.step()
         return self

@@ -20,8 +20,9 @@ try:
 except ImportError as missing:
     pytest.skip(f"torchtitan's Trainer cannot be imported: {missing}", allow_module_level=True)
 
-import gnmr  # noqa: E402
 from gnmr.loops import torchtitan as adapter  # noqa: E402
+
+import gnmr  # noqa: E402
 
 STEPS = 20 if ON_CUDA else 10
 OPTIONS = {**QUICK, "quiet": True, "strict": True}
@@ -31,8 +32,9 @@ FAULTY = "layers.3.feed_forward.w2"
 @pytest.fixture(scope="module", autouse=True)
 def one_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     store = tmp_path_factory.mktemp("store") / "file"
-    torch.distributed.init_process_group("cpu:gloo,cuda:nccl" if ON_CUDA else "gloo", init_method=f"file://{store}",
-                                         rank=0, world_size=1)
+    torch.distributed.init_process_group(
+        "cpu:gloo,cuda:nccl" if ON_CUDA else "gloo", init_method=f"file://{store}", rank=0, world_size=1
+    )
     yield
     torch.distributed.destroy_process_group()
 
@@ -65,8 +67,13 @@ class Run:
         model = self.trainer.model_parts[0]
 
         def note(*arguments: Any) -> None:
-            self.updated_with.append(float(torch.nn.utils.get_total_norm(
-                [parameter.grad.double() for parameter in model.parameters() if parameter.grad is not None])))
+            self.updated_with.append(
+                float(
+                    torch.nn.utils.get_total_norm(
+                        [parameter.grad.double() for parameter in model.parameters() if parameter.grad is not None]
+                    )
+                )
+            )
 
         for optimizer in self.trainer.optimizers.optimizers:
             optimizer.register_step_pre_hook(note)
@@ -130,8 +137,9 @@ def test_clipping_has_one_owner(tmp_path: Path, alone: Any, clip: bool, monkeypa
     loop = adapter.attach(run.trainer, clip=clip, **OPTIONS)
     calls: list[float] = []
     by_torch = torch.nn.utils.clip_grads_with_norm_
-    monkeypatch.setattr(torch.nn.utils, "clip_grads_with_norm_",
-                        lambda *all, **named: (calls.append(max_norm), by_torch(*all, **named)))
+    monkeypatch.setattr(
+        torch.nn.utils, "clip_grads_with_norm_", lambda *all, **named: (calls.append(max_norm), by_torch(*all, **named))
+    )
     run.train()
     assert len(calls) == (0 if clip else STEPS)
     assert run.updated_with == pytest.approx([max_norm] * STEPS, rel=1e-3)

@@ -4,15 +4,15 @@
 import pytest
 import torch
 from devices import DEVICE, needs_own_low_path, to_float8
+from gnmr.backends.torchao_float8 import Float8Switch
+from gnmr.conformance import Subject, examine
+from gnmr.doctor import float8_layers_as_linear
+from gnmr.planted_faults import planted_fault
 from small_model import QUICK, batch, make_model, run_backward
 from torch import Tensor, nn
 from torch.nn import functional
 
 import gnmr
-from gnmr.backends.torchao_float8 import Float8Switch
-from gnmr.conformance import Subject, examine
-from gnmr.doctor import float8_layers_as_linear
-from gnmr.planted_faults import planted_fault
 
 peft = pytest.importorskip("peft")
 
@@ -50,8 +50,9 @@ def loss_of(model: nn.Module) -> Tensor:
     return functional.cross_entropy(model(inputs), targets)
 
 
-def test_frozen_float8_layers_are_watched_and_switched(capsys: pytest.CaptureFixture[str],
-                                                       recwarn: pytest.WarningsRecorder) -> None:
+def test_frozen_float8_layers_are_watched_and_switched(
+    capsys: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
+) -> None:
     model = WithGradients(lora_model(is_float8=True))
     ctl = gnmr.attach(model, strict=True, lag=0, **QUICK)
     told = capsys.readouterr().err
@@ -63,7 +64,8 @@ def test_frozen_float8_layers_are_watched_and_switched(capsys: pytest.CaptureFix
     outputs: dict[str, Tensor] = {}
     for name, unit in base.items():
         unit.module.register_forward_hook(
-            lambda module, inputs, output, name=name: outputs.update({name: output}) or output.retain_grad())
+            lambda module, inputs, output, name=name: outputs.update({name: output}) or output.retain_grad()
+        )
     run_backward(model, 1)
     ctl.step()
     norms = dict(zip([unit.name for unit in ctl.units], ctl._gradients.norms, strict=True))
@@ -89,8 +91,9 @@ def test_a_fault_in_a_frozen_layer_is_found() -> None:
 
 
 def test_frozen_float8_layers_conform() -> None:
-    subject = Subject(WithGradients(lora_model(is_float8=True)), loss_of, reference=float8_layers_as_linear,
-                      plant=planted_fault)
+    subject = Subject(
+        WithGradients(lora_model(is_float8=True)), loss_of, reference=float8_layers_as_linear, plant=planted_fault
+    )
     checks = {check.name: check for check in examine(subject)}
     assert not [check for check in checks.values() if check.outcome == "failed"]
     assert checks["each unit"].outcome == "ok" and "4 units" in checks["each unit"].detail

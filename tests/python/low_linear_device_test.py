@@ -10,24 +10,25 @@ import copy
 import pytest
 import torch
 from device_layer import DTYPES, PLACES, RECIPES, Layer, attach, needs_device, off, uneven
+from gnmr.casts import SUMS_OVER_ROWS, cast_operand
+from gnmr.conformance import Subject, examine
+from gnmr.fp8_matrix import Fp8Cast, Fp8Side, cast_to_fp8
+from gnmr.planted_faults import planted_fault
 from small_model import QUICK, batch, make_model
 from torch import Tensor, nn
 from torch.nn import functional
 
 import gnmr
 from gnmr import _core
-from gnmr.casts import SUMS_OVER_ROWS, cast_operand
-from gnmr.conformance import Subject, examine
-from gnmr.fp8_matrix import Fp8Cast, Fp8Side, cast_to_fp8
-from gnmr.planted_faults import planted_fault
 
 pytestmark = needs_device
 
 
 def same_bytes(one: Fp8Side | None, other: Fp8Side | None) -> bool:
     assert one is not None and other is not None
-    return (torch.equal(one.codes.cpu().view(torch.uint8), other.codes.cpu().view(torch.uint8))
-            and torch.equal(one.scales.cpu(), other.scales.cpu()))
+    return torch.equal(one.codes.cpu().view(torch.uint8), other.codes.cpu().view(torch.uint8)) and torch.equal(
+        one.scales.cpu(), other.scales.cpu()
+    )
 
 
 # Casts.
@@ -74,8 +75,9 @@ SHAPES = [((8, 32), 384, 272), ((256,), 640, 512), ((3, 11), 129, 65), ((48,), 9
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("bias", [False, True])
-def test_products_are_those_of_the_casts(recipe: str, dtype: torch.dtype, shape: tuple[tuple[int, ...], int, int],
-                                         bias: bool) -> None:
+def test_products_are_those_of_the_casts(
+    recipe: str, dtype: torch.dtype, shape: tuple[tuple[int, ...], int, int], bias: bool
+) -> None:
     layer = Layer(*shape, dtype, bias)
     model = layer.on_device()
     attach(model, recipe)
@@ -240,8 +242,9 @@ def test_the_suite_is_passed(recipe: str) -> None:
         inputs, targets = batch(1)
         return functional.cross_entropy(model(inputs.cuda()), targets.cuda())
 
-    checks = examine(Subject(make_model(blocks=2).cuda(), loss_of, recipe=recipe, plant=planted_fault,
-                             options={"lag": 0}))
+    checks = examine(
+        Subject(make_model(blocks=2).cuda(), loss_of, recipe=recipe, plant=planted_fault, options={"lag": 0})
+    )
     print()
     for check in checks:
         print(f"{recipe} {check}")

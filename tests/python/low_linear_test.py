@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from gnmr.casts import cast_operand
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import gnmr
 from gnmr import _core
-from gnmr.casts import cast_operand
 
 PROBE = os.environ.get("GNMR_LINEAR_PROBE", "")
 
@@ -32,8 +32,14 @@ def of_the_engine(recipes: list[str], steps: int, tensors: dict[str, torch.Tenso
         data = bytearray((folder / f"{name}.bin").read_bytes())
         return torch.frombuffer(data, dtype=torch.float32).view(shape)
 
-    return {recipe: [read(f"{recipe}.output", tokens, outputs), read(f"{recipe}.input_gradient", tokens, width),
-                     read(f"{recipe}.weight_gradient", outputs, width)] for recipe in recipes}
+    return {
+        recipe: [
+            read(f"{recipe}.output", tokens, outputs),
+            read(f"{recipe}.input_gradient", tokens, width),
+            read(f"{recipe}.weight_gradient", outputs, width),
+        ]
+        for recipe in recipes
+    }
 
 
 @pytest.fixture
@@ -63,9 +69,11 @@ def of_python(recipe: str, steps: int, tensors: dict[str, torch.Tensor]) -> list
 
 def sample(tokens: int, width: int, outputs: int) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(5)
-    tensors = {"input": 3 * torch.randn(tokens, width, generator=generator),
-               "weight": 0.1 * torch.randn(outputs, width, generator=generator),
-               "gradient": 1e-3 * torch.randn(tokens, outputs, generator=generator)}
+    tensors = {
+        "input": 3 * torch.randn(tokens, width, generator=generator),
+        "weight": 0.1 * torch.randn(outputs, width, generator=generator),
+        "gradient": 1e-3 * torch.randn(tokens, outputs, generator=generator),
+    }
     tensors["input"][:, 7] *= 100
     return tensors
 
@@ -101,8 +109,14 @@ def test_casts_do_not_depend_on_threads() -> None:
     threads = torch.get_num_threads()
     for count in (1, 2, 5):
         torch.set_num_threads(count)
-        results.append([cast_operand(matrix, name, product, 0, 0.0, 11, 13) for name in _core.recipe_names()
-                        for product in range(3) if _core.Recipe(name).casts(product, 0)])
+        results.append(
+            [
+                cast_operand(matrix, name, product, 0, 0.0, 11, 13)
+                for name in _core.recipe_names()
+                for product in range(3)
+                if _core.Recipe(name).casts(product, 0)
+            ]
+        )
     torch.set_num_threads(threads)
     for other in results[1:]:
         assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))

@@ -6,14 +6,14 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import gnmr.loops
 import pytest
 import torch
+from gnmr.step_order import StepOrder
 from small_model import QUICK, make_model, run_backward
 from torch import nn
 
 import gnmr
-import gnmr.loops
-from gnmr.step_order import StepOrder
 
 
 def attached(**options: Any) -> tuple[nn.Module, gnmr.Control]:
@@ -184,7 +184,7 @@ def test_the_same_batch_again_is_not_taken_for_clipping() -> None:
 def test_a_small_unit_that_grows_is_not_taken_for_clipping() -> None:
     order = StepOrder(torch.nn.Linear(1, 1))
     # A layer that starts from 0, beside others whose gradients stay: LoRA, zero-initialised outputs, a warmup.
-    assert not any(order.look(1.0, [1.0, 1e-4 * 2.0 ** step]) for step in range(10))
+    assert not any(order.look(1.0, [1.0, 1e-4 * 2.0**step]) for step in range(10))
     order.end()
 
 

@@ -43,9 +43,15 @@ def test_types_and_text() -> None:
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
-    [({"beta": 1.0}, r"`beta`: expected \[0, 1\), got 1"), ({"windw": 3}, "unknown option `windw`"),
-     ({"guard": "hope"}, "`guard`: expected one of none, clip, skip, replay"), ({"lag": True}, "`lag`.*True"),
-     ({"max_o": 2.5}, "`max_o`"), ({"beta": None}, "`beta`"), ({"preset": "mine"}, "default.*paper")],
+    [
+        ({"beta": 1.0}, r"`beta`: expected \[0, 1\), got 1"),
+        ({"windw": 3}, "unknown option `windw`"),
+        ({"guard": "hope"}, "`guard`: expected one of none, clip, skip, replay"),
+        ({"lag": True}, "`lag`.*True"),
+        ({"max_o": 2.5}, "`max_o`"),
+        ({"beta": None}, "`beta`"),
+        ({"preset": "mine"}, "default.*paper"),
+    ],
 )
 def test_what_is_wrong_is_named(wrong: dict, message: str) -> None:
     with pytest.raises(gnmr.Error, match=message):

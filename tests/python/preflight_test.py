@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory is told before the first step: the worst set that the budget admits."""
 
-from torch import nn
-
-import gnmr
 from gnmr.preflight import preflight, readable_bytes
 from gnmr.switches import ExtraBytes
 from gnmr.units import WatchedUnit
+from torch import nn
+
+import gnmr
 
 
 class Needy:
@@ -47,8 +47,10 @@ def test_the_worst_set_is_taken() -> None:
 
 def test_it_is_one_line() -> None:
     line = preflight(units(Needy(2048, 3), Silent()), 1).text()
-    assert line == ("recovery adds at most 2.0 KiB and 3 bytes a token of a forward, a trial at most 16.0 KiB and "
-                    "3 bytes a token of a forward; not known for Silent")
+    assert line == (
+        "recovery adds at most 2.0 KiB and 3 bytes a token of a forward, a trial at most 16.0 KiB and "
+        "3 bytes a token of a forward; not known for Silent"
+    )
     assert preflight(units(Needy(1024, 1)), 1).text(tokens=1024).startswith("recovery adds at most 2.0 KiB, ")
     assert readable_bytes(3 * 2**40) == "3072.0 GiB"
 

@@ -13,8 +13,24 @@ from gnmr import _core, program
 
 pytestmark = pytest.mark.skipif(not _core.HAS_PROGRAM, reason="built without the command line")
 
-FLAGS = ["--steps", "12", "--eval-every", "0", "--checkpoint-every", "0", "--sequence", "24", "--threads", "1",
-         "--recipe", "none", "--controller", "watch", "--lr", "0.003"]
+FLAGS = [
+    "--steps",
+    "12",
+    "--eval-every",
+    "0",
+    "--checkpoint-every",
+    "0",
+    "--sequence",
+    "24",
+    "--threads",
+    "1",
+    "--recipe",
+    "none",
+    "--controller",
+    "watch",
+    "--lr",
+    "0.003",
+]
 
 
 def gnmr(*arguments: str, processes: int = 1) -> subprocess.CompletedProcess[str]:
@@ -43,8 +59,9 @@ def test_one_two_and_four_processes_train_alike(tmp_path: Path) -> None:
     found = {}
     for processes in (1, 2, 4):
         out = tmp_path / f"run-{processes}"
-        done = gnmr("train", *FLAGS, "--data", str(text), "--batch", str(8 // processes), "--out", str(out),
-                    processes=processes)
+        done = gnmr(
+            "train", *FLAGS, "--data", str(text), "--batch", str(8 // processes), "--out", str(out), processes=processes
+        )
         assert done.returncode == 0, done.stderr
         assert done.stderr.count("done in") == 1, "one rank speaks"
         found[processes] = losses(out)

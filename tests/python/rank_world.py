@@ -65,12 +65,14 @@ def run_ranks(work: Callable[..., Any], count: int, *args: Any, may_fail: bool =
     return results
 
 
-def _child(work: Callable[..., Any], rank: int, count: int, folder: str, pipe: Connection, all_said: Any,
-           args: tuple) -> None:
+def _child(
+    work: Callable[..., Any], rank: int, count: int, folder: str, pipe: Connection, all_said: Any, args: tuple
+) -> None:
     try:
         if count > 1:
-            dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=count,
-                                    timeout=timedelta(seconds=40))
+            dist.init_process_group(
+                "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=count, timeout=timedelta(seconds=40)
+            )
             # Whoever is connected may be gone before another one is.
             dist.barrier()
         pipe.send((True, work(rank, *args)))
@@ -138,8 +140,16 @@ class Job:
         self.kind, self.rank, self.size = kind, rank, size
         self.model: nn.Module = Experts(range(4)) if kind == "experts" else make_model(blocks=4)
         self.before = kind.endswith("-before")
-        settings = {"quiet": True, "strict": True, "recipe": recipe, "warmup_samples": 4, "lock_steps": 3,
-                    "common_share": 1.0, "max_o": 3.0, **options}
+        settings = {
+            "quiet": True,
+            "strict": True,
+            "recipe": recipe,
+            "warmup_samples": 4,
+            "lock_steps": 3,
+            "common_share": 1.0,
+            "max_o": 3.0,
+            **options,
+        }
         if self.before:
             self.ctl = gnmr.attach(self.model, **settings)
         if size > 1:
@@ -214,8 +224,9 @@ class Job:
     def disturb(self, name: str, factor: float) -> None:
         """Multiplies a parameter's gradient wherever it is."""
         if name in self.named:
-            parameter = self.model.get_parameter(("module." if self.kind.startswith("ddp") and self.size > 1 else "")
-                                                 + name)
+            parameter = self.model.get_parameter(
+                ("module." if self.kind.startswith("ddp") and self.size > 1 else "") + name
+            )
             parameter.grad.mul_(factor)
 
     def step(self, step: int, **kwargs: Any) -> tuple[Any, ...]:
@@ -228,5 +239,13 @@ class Job:
         if step == 12:
             self.disturb(f"{prefix}.1.up.weight", 1e-3)
         result = self.ctl.step(max_norm=1.0, loss=loss, **kwargs)
-        return (result.step, result.total_norm, result.alarmed, result.admitted, result.released, result.recovered,
-                tuple(self.ctl.high), self.ctl.mode)
+        return (
+            result.step,
+            result.total_norm,
+            result.alarmed,
+            result.admitted,
+            result.released,
+            result.recovered,
+            tuple(self.ctl.high),
+            self.ctl.mode,
+        )

@@ -9,17 +9,17 @@ import os
 
 os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # processes that are forked must find the driver untouched
 
-import math  # noqa: E402
-import warnings  # noqa: E402
-from typing import Any  # noqa: E402
+import math
+import warnings
+from typing import Any
 
-import pytest  # noqa: E402
-import torch  # noqa: E402
-from rank_world import Tally, run_ranks  # noqa: E402
-from torch import nn  # noqa: E402
+import pytest
+import torch
+from rank_world import Tally, run_ranks
+from torch import nn
 
-import gnmr  # noqa: E402
-from gnmr import ranks  # noqa: E402
+import gnmr
+from gnmr import ranks
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def model_of(kind: str, rank: int, size: int) -> nn.Module:
     """The same layers on all ranks, or each rank some of them."""
     names = [f"layer{index}" for index in range(6)]
-    mine = names if kind == "copies" else names[rank * 6 // size: (rank + 1) * 6 // size]
+    mine = names if kind == "copies" else names[rank * 6 // size : (rank + 1) * 6 // size]
     return nn.ModuleDict({name: nn.Linear(16, 16) for name in mine}).cuda()
 
 
@@ -48,8 +48,17 @@ def train(rank: int, size: int, kind: str, lag: int, on_device: bool, fault: int
     gnmr.register_switch(nn.Linear, lambda name, module: Tally(module))
     model = model_of(kind, rank, size)
     replicas = {"*": None} if kind == "own" and size > 1 else None
-    ctl = gnmr.attach(model, lag=lag, quiet=True, strict=not fault, replicas=replicas, warmup_samples=4, lock_steps=3,
-                      common_share=1.0, max_o=2.0)
+    ctl = gnmr.attach(
+        model,
+        lag=lag,
+        quiet=True,
+        strict=not fault,
+        replicas=replicas,
+        warmup_samples=4,
+        lock_steps=3,
+        common_share=1.0,
+        max_o=2.0,
+    )
     seen: list[Any] = []
     for step in range(1, 21):
         set_gradients(model, step)
@@ -60,8 +69,16 @@ def train(rank: int, size: int, kind: str, lag: int, on_device: bool, fault: int
             result = ctl.step(max_norm=1.0)
         square = sum(float(parameter.grad.double().square().sum()) for parameter in model.parameters())
         norm = float(ctl.total_norm)
-        seen.append((result.step, result.admitted, result.released, ctl.mode,
-                     None if math.isnan(norm) else round(norm, 3), None if math.isnan(square) else square))
+        seen.append(
+            (
+                result.step,
+                result.admitted,
+                result.released,
+                ctl.mode,
+                None if math.isnan(norm) else round(norm, 3),
+                None if math.isnan(square) else square,
+            )
+        )
     ctl.detach()
     return seen
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from gnmr.control_steps import MOST_DIFFERENCES
 from rank_world import Job, run_ranks
 from torch.nn.utils import get_total_norm
 
 import gnmr
-from gnmr.control_steps import MOST_DIFFERENCES
 
 
 def lines_of(folder: Path) -> list[dict[str, Any]]:

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from gnmr.control_steps import MOST_DIFFERENCES
 from rank_world import Job, run_ranks
 from torch.nn.utils import get_total_norm
 
 import gnmr
 from gnmr import attaching
-from gnmr.control_steps import MOST_DIFFERENCES
 
 STEPS = range(1, 21)
 
@@ -34,8 +34,12 @@ def train(rank: int, size: int, lag: int, max_norm: float | None) -> dict[str, l
             step_of, job.ctl.step = job.ctl.step, lambda max_norm, **rest: step_of(**rest)  # noqa: B023
         steps = [job.step(step) for step in STEPS]
         state = job.ctl.state_dict()["supervisor"]
-        found[kind] = [[step[:2] for step in steps], [step[3:6] for step in steps], [step[6] for step in steps],
-                       state if lag else b""]
+        found[kind] = [
+            [step[:2] for step in steps],
+            [step[3:6] for step in steps],
+            [step[6] for step in steps],
+            state if lag else b"",
+        ]
     return found
 
 

@@ -61,8 +61,18 @@ class Pipeline:
 
 
 def told(result: gnmr.StepResult, ctl: gnmr.Control) -> tuple[Any, ...]:
-    return (result.total_norm, result.step, result.alarmed, result.admitted, result.released, result.recovered,
-            result.rerun, result.verdict, tuple(ctl.high), ctl.mode)
+    return (
+        result.total_norm,
+        result.step,
+        result.alarmed,
+        result.admitted,
+        result.released,
+        result.recovered,
+        result.rerun,
+        result.verdict,
+        tuple(ctl.high),
+        ctl.mode,
+    )
 
 
 def decide(rank: int, size: int) -> dict[str, Any]:

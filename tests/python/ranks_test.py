@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from gnmr.ranks_pieces import merged
 from rank_world import Job, run_ranks
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, distribute_tensor
@@ -15,11 +16,21 @@ from torch.nn import functional
 from torch.nn.utils import get_total_norm
 
 import gnmr
-from gnmr.ranks_pieces import merged
 
 STEPS = range(1, 19)
-LAYOUTS = [("ddp", 2), ("ddp-before", 2), ("fsdp", 2), ("fsdp-before", 4), ("hsdp", 4), ("tp", 2), ("tp-before", 2),
-           ("fsdp+tp", 4), ("pipeline", 2), ("pipeline", 4), ("experts", 2)]
+LAYOUTS = [
+    ("ddp", 2),
+    ("ddp-before", 2),
+    ("fsdp", 2),
+    ("fsdp-before", 4),
+    ("hsdp", 4),
+    ("tp", 2),
+    ("tp-before", 2),
+    ("fsdp+tp", 4),
+    ("pipeline", 2),
+    ("pipeline", 4),
+    ("experts", 2),
+]
 
 
 def train(rank: int, kind: str, size: int) -> dict[str, Any]:
@@ -27,8 +38,13 @@ def train(rank: int, kind: str, size: int) -> dict[str, Any]:
     warnings.filterwarnings("error", message="gnmr")
     job = Job(kind, rank, size)
     steps = [job.step(step) for step in STEPS]
-    return {"steps": steps, "state": job.ctl.state_dict()["supervisor"], "coverage": job.ctl.coverage.text(),
-            "names": [unit.name for unit in job.ctl.units], "summary": str(job.ctl.summary())}
+    return {
+        "steps": steps,
+        "state": job.ctl.state_dict()["supervisor"],
+        "coverage": job.ctl.coverage.text(),
+        "names": [unit.name for unit in job.ctl.units],
+        "summary": str(job.ctl.summary()),
+    }
 
 
 def train_all(rank: int, size: int) -> dict[str, dict[str, Any]]:
@@ -66,8 +82,9 @@ def test_as_one_process(kind: str, size: int, alone: Any, many: Any) -> None:
 
 
 def clip(rank: int, size: int) -> list[tuple[float, float, float]]:
-    return [one for kind in ("ddp", "fsdp", "hsdp") if (kind == "hsdp") == (size == 4)
-            for one in clipped(kind, rank, size)]
+    return [
+        one for kind in ("ddp", "fsdp", "hsdp") if (kind == "hsdp") == (size == 4) for one in clipped(kind, rank, size)
+    ]
 
 
 def clipped(kind: str, rank: int, size: int) -> list[tuple[float, float, float]]:
@@ -81,8 +98,10 @@ def clipped(kind: str, rank: int, size: int) -> list[tuple[float, float, float]]
         wanted = float(total.full_tensor() if hasattr(total, "full_tensor") else total)
         result = job.ctl.step(max_norm=0.05)
         scale = min(0.05 / (wanted + 1e-6), 1.0)
-        off = max(float((now.grad - one * scale).abs().max().item()) for now, one in
-                  zip(job.model.parameters(), before, strict=True))
+        off = max(
+            float((now.grad - one * scale).abs().max().item())
+            for now, one in zip(job.model.parameters(), before, strict=True)
+        )
         seen.append((result.total_norm / wanted, result.clip_coefficient / scale, off))
     return seen
 
@@ -109,8 +128,20 @@ def count_collectives(rank: int) -> list[list[int]]:
 def counts_of(kind: str, rank: int) -> list[int]:
     job = Job(kind, rank, 2)
     calls: list[str] = []
-    names = ["all_reduce", "broadcast", "all_gather", "all_gather_object", "broadcast_object_list", "reduce_scatter",
-             "barrier", "all_gather_into_tensor", "gather", "scatter", "send", "recv"]
+    names = [
+        "all_reduce",
+        "broadcast",
+        "all_gather",
+        "all_gather_object",
+        "broadcast_object_list",
+        "reduce_scatter",
+        "barrier",
+        "all_gather_into_tensor",
+        "gather",
+        "scatter",
+        "send",
+        "recv",
+    ]
     real = {name: getattr(dist, name) for name in names}
     counts = []
     for step in range(1, 16):
@@ -185,8 +216,9 @@ def test_pieces_of_their_own() -> None:
 def copies_in_groups(rank: int) -> tuple[float, float]:
     """Ranks 0 and 2, and 1 and 3, hold the same expert under the same name."""
     groups = [dist.new_group([0, 2]), dist.new_group([1, 3])]
-    model = torch.nn.ModuleDict({"expert": torch.nn.Linear(8, 4, bias=False),
-                                 "shared": torch.nn.Linear(4, 4, bias=False)})
+    model = torch.nn.ModuleDict(
+        {"expert": torch.nn.Linear(8, 4, bias=False), "shared": torch.nn.Linear(4, 4, bias=False)}
+    )
     ctl = gnmr.attach(model, quiet=True, strict=True, replicas={"expert.*": groups[rank % 2]})
     model.expert.weight.grad = torch.full((4, 8), 1.0 + rank % 2)
     model.shared.weight.grad = torch.ones(4, 4)

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from gnmr.low_linear import LowLinear
+from gnmr.rerun import ErrorSquares
 from rank_world import Job, run_ranks
 
 import gnmr
 from gnmr import rerun
-from gnmr.low_linear import LowLinear
-from gnmr.rerun import ErrorSquares
 
 FAULTY = "layers.2.up"
 
@@ -81,7 +81,7 @@ def errors_of_ranks(rank: int) -> tuple[list[tuple[float, float]], list[float]]:
     trials.step(10)
     switch = next(unit.switch for unit in trials.job.ctl.units if unit.name == FAULTY)
     index = [unit.name for unit in trials.job.ctl.units].index(FAULTY)
-    return list(switch.error_squares()), heard[0][3 * index: 3 * index + 3]
+    return list(switch.error_squares()), heard[0][3 * index : 3 * index + 3]
 
 
 def test_errors_are_sums_over_ranks() -> None:
@@ -98,6 +98,7 @@ def no_memory(rank: int, where: str) -> tuple[Any, ...]:
     for step in range(1, 10):
         trials.step(step)
     if where == "preparation" and rank == 1:
+
         def no_room() -> None:
             raise MemoryError("no room")
 
@@ -191,6 +192,7 @@ def fault_in_rerun(rank: int) -> tuple[bool, str, int]:
     for step in range(1, 10):
         trials.step(step)
     if rank == 1:
+
         def broken() -> None:
             raise OSError("no trial here")
 

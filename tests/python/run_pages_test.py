@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import gnmr
-from gnmr import _core, __main__ as command_line
+from gnmr import __main__ as command_line
+from gnmr import _core
 
 
 @pytest.fixture
@@ -18,9 +19,12 @@ def run(tmp_path: Path) -> Path:
     """A run in which one unit goes to recovery."""
     folder = tmp_path / "run"
     folder.mkdir()
-    supervisor = gnmr.Supervisor([gnmr.Unit("layers.0.up"), gnmr.Unit("layers.0.down")],
-                                 gnmr.Options(warmup_samples=2, max_o=1, common_share=1, lock_steps=3),
-                                 journal=str(folder / "journal.jsonl"), signals=str(folder / "signals.bin"))
+    supervisor = gnmr.Supervisor(
+        [gnmr.Unit("layers.0.up"), gnmr.Unit("layers.0.down")],
+        gnmr.Options(warmup_samples=2, max_o=1, common_share=1, lock_steps=3),
+        journal=str(folder / "journal.jsonl"),
+        signals=str(folder / "signals.bin"),
+    )
     for step in range(1, 21):
         supervisor.begin(step)
         supervisor.high(step)

@@ -86,7 +86,9 @@ def test_a_state_goes_on_with_another_lag(lags: tuple[int, int], steps: int) -> 
         ctl.load_state_dict(state)
     for step in range(steps + 1, steps + 20):
         one_step(model, ctl, step)
-    assert ctl.mode == "armed" and ctl.summary().steps >= steps + 18 and any(row.admissions for row in ctl.summary().units)
+    assert (
+        ctl.mode == "armed" and ctl.summary().steps >= steps + 18 and any(row.admissions for row in ctl.summary().units)
+    )
 
 
 def test_arguments_of_attach_that_changed_are_reported() -> None:
@@ -120,8 +122,12 @@ def test_what_is_refused_changes_nothing() -> None:
     state = ctl.state_dict()
     _, fresh = attached("fp8-delayed")
     before = fresh.state_dict()
-    for wrong in ({"memory": {**state["memory"], "layers.3.down": "{}"}}, {"memory": None}, {"rules": [1]},
-                  {"step": "x"}):
+    for wrong in (
+        {"memory": {**state["memory"], "layers.3.down": "{}"}},
+        {"memory": None},
+        {"rules": [1]},
+        {"step": "x"},
+    ):
         with pytest.raises(gnmr.Error):
             fresh.load_state_dict({**state, **wrong})
         assert fresh.state_dict() == before

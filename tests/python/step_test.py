@@ -49,8 +49,9 @@ def test_odd_gradients_are_measured_too() -> None:
     ctl = gnmr.attach(model, quiet=True, strict=True)
     model(torch.tensor([1, 2, 2])).sum().backward()
     model[1].weight.grad = model[1].weight.grad.t().contiguous().t()
-    expected = math.sqrt(sum(float(parameter.grad.to_dense().double().square().sum())
-                             for parameter in model.parameters()))
+    expected = math.sqrt(
+        sum(float(parameter.grad.to_dense().double().square().sum()) for parameter in model.parameters())
+    )
     assert ctl.step().total_norm == pytest.approx(expected, rel=1e-12)
 
 
@@ -202,8 +203,10 @@ def test_arguments_as_they_come() -> None:
     """Numbers out of files, losses a sample: neither stops anything."""
     model = make_model()
     ctl = gnmr.attach(model, lag=0, quiet=True, strict=True)
-    losses = {None: (torch.ones(2), [1.0], "none", torch.ones(1, dtype=torch.cfloat)),
-              2.5: ("2.5", torch.tensor(2.5), torch.tensor([2.5]), 2.5)}
+    losses = {
+        None: (torch.ones(2), [1.0], "none", torch.ones(1, dtype=torch.cfloat)),
+        2.5: ("2.5", torch.tensor(2.5), torch.tensor([2.5]), 2.5),
+    }
     for expected, loss in ((expected, loss) for expected, several in losses.items() for loss in several):
         model.zero_grad()
         run_backward(model, 1)

@@ -6,13 +6,12 @@ from contextlib import contextmanager
 
 import torch
 from devices import DEVICE, needs_own_low_path, to_float8
-from small_model import batch, make_model
-from torch import Tensor, nn
-from torch.nn import functional
-
 from gnmr.conformance import Subject
 from gnmr.doctor import float8_layers_as_linear
 from gnmr.planted_faults import planted_fault
+from small_model import batch, make_model
+from torch import Tensor, nn
+from torch.nn import functional
 
 
 def loss_of(model: nn.Module) -> Tensor:

@@ -6,13 +6,13 @@ from dataclasses import asdict, replace
 
 import pytest
 from devices import low_path
+from gnmr.advice import RULES, advised
+from gnmr.planted_faults import planted_fault
+from gnmr.summary import Summary, UnitSummary
 from small_model import QUICK, make_model, run_backward
 from torch import nn
 
 import gnmr
-from gnmr.advice import RULES, advised
-from gnmr.planted_faults import planted_fault
-from gnmr.summary import Summary, UnitSummary
 
 FAULTY = "layers.2.down"
 
@@ -86,21 +86,24 @@ ROW = UnitSummary("a", 1, 2.0, 30, 0.03, 0, 0, True)
 LOUD = replace(CALM, alarms=10, reruns=10, verdicts={"numeric": 10}, units=units(ROW))
 
 
-@pytest.mark.parametrize("rule, summary, word", [
-    ("disarmed", replace(CALM, fault="OSError: no disk", mode="disarmed"), "no disk"),
-    ("no low path", replace(CALM, switchable=0, mode="watch"), "recipe="),
-    ("watching", replace(LOUD, mode="watch", units=units(replace(ROW, would_be=1))), "ctl.arm()"),
-    ("unsampled", replace(LOUD, units=units(replace(ROW, is_sampled=False))), "a never had a gradient"),
-    ("budget", replace(LOUD, denied_steps=5, most_wanted=7), "up to 7 units"),
-    ("mostly high", replace(LOUD, units=units(replace(ROW, recovery_share=0.8))), "ctl.set('a', \"high\")"),
-    ("relapses", replace(LOUD, units=units(replace(ROW, admissions=4))), "lock_steps"),
-    ("futile", replace(LOUD, units=units(replace(ROW, futile=1))), "did not help a"),
-    ("common", replace(LOUD, verdicts={"common": 6, "numeric": 4}), "6 of 10"),
-    ("unlocated", replace(LOUD, verdicts={"unlocated": 3}), "closure"),
-    ("untried", replace(LOUD, reruns=0, verdicts={}), "ctl.trial"),
-    ("warming up", replace(CALM, steps=30), "30 of the first 100"),
-    ("calm", CALM, "nothing to do"),
-])
+@pytest.mark.parametrize(
+    "rule, summary, word",
+    [
+        ("disarmed", replace(CALM, fault="OSError: no disk", mode="disarmed"), "no disk"),
+        ("no low path", replace(CALM, switchable=0, mode="watch"), "recipe="),
+        ("watching", replace(LOUD, mode="watch", units=units(replace(ROW, would_be=1))), "ctl.arm()"),
+        ("unsampled", replace(LOUD, units=units(replace(ROW, is_sampled=False))), "a never had a gradient"),
+        ("budget", replace(LOUD, denied_steps=5, most_wanted=7), "up to 7 units"),
+        ("mostly high", replace(LOUD, units=units(replace(ROW, recovery_share=0.8))), "ctl.set('a', \"high\")"),
+        ("relapses", replace(LOUD, units=units(replace(ROW, admissions=4))), "lock_steps"),
+        ("futile", replace(LOUD, units=units(replace(ROW, futile=1))), "did not help a"),
+        ("common", replace(LOUD, verdicts={"common": 6, "numeric": 4}), "6 of 10"),
+        ("unlocated", replace(LOUD, verdicts={"unlocated": 3}), "closure"),
+        ("untried", replace(LOUD, reruns=0, verdicts={}), "ctl.trial"),
+        ("warming up", replace(CALM, steps=30), "30 of the first 100"),
+        ("calm", CALM, "nothing to do"),
+    ],
+)
 def test_each_rule_advises_alone(rule: str, summary: Summary, word: str) -> None:
     (advice,) = [one for one in advised(summary).advice if one.rule == rule]
     assert word in advice.text and f"advice ({rule}): " in str(advised(summary))
@@ -132,7 +135,9 @@ def test_a_budget_that_is_too_small_is_seen() -> None:
 
 def test_things_print_readably() -> None:
     ctl = watched_run(11)
-    assert repr(ctl).startswith("<gnmr.Control: armed, 11 steps, lag 0; 8 units, 1 high (layers.2.down); alarms in 1 steps")
+    assert repr(ctl).startswith(
+        "<gnmr.Control: armed, 11 steps, lag 0; 8 units, 1 high (layers.2.down); alarms in 1 steps"
+    )
     lines = repr(ctl.units).splitlines()
     assert lines[0] == "8 units" and len(lines) == 9
     assert lines[1].startswith("  layers.0.up: ") and "(64x32, 64), switched by" in lines[1]

@@ -145,8 +145,11 @@ def test_json_lines_are_bounded(tmp_path: Path) -> None:
     assert listener.dropped == 0 and result.applied
     sizes = [os.path.getsize(file) for file in tmp_path.iterdir()]
     assert len(sizes) == 2 and all(0 < size <= 20_000 for size in sizes)
-    lines = [json.loads(line) for name in ("steps.jsonl.1", "steps.jsonl")
-             for line in (tmp_path / name).read_text().splitlines()]
+    lines = [
+        json.loads(line)
+        for name in ("steps.jsonl.1", "steps.jsonl")
+        for line in (tmp_path / name).read_text().splitlines()
+    ]
     # The newest are there, without a gap.
     assert [line["step"] for line in lines] == list(range(2000 - len(lines), 2000)) and lines[0]["total_norm"] == "inf"
 
@@ -167,9 +170,13 @@ def test_a_stall_drops_steps_and_nobody_waits(tmp_path: Path, kind: str) -> None
 
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    listener: Any = (telemetry.JsonLines(pipe, most_waiting=16) if kind == "json" else
-                     telemetry.TensorBoard(Stalled(), most_waiting=16) if kind == "tensorboard" else
-                     telemetry.Wandb(Stalled(), most_waiting=16))
+    listener: Any = (
+        telemetry.JsonLines(pipe, most_waiting=16)
+        if kind == "json"
+        else telemetry.TensorBoard(Stalled(), most_waiting=16)
+        if kind == "tensorboard"
+        else telemetry.Wandb(Stalled(), most_waiting=16)
+    )
     model, ctl = attached()
     ctl.listeners.add(listener)
     slowest = 0.0
@@ -197,8 +204,10 @@ def test_a_disk_that_refuses_is_counted(tmp_path: Path) -> None:
 
 def test_a_stalled_listener_does_not_keep_the_process(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    program = ("import sys, gnmr\nfrom gnmr.telemetry import JsonLines\n"
-               "listener = JsonLines(sys.argv[1])\nlistener._background.give({})\nlistener.close(0.1)\n")
+    program = (
+        "import sys, gnmr\nfrom gnmr.telemetry import JsonLines\n"
+        "listener = JsonLines(sys.argv[1])\nlistener._background.give({})\nlistener.close(0.1)\n"
+    )
     done = subprocess.run([sys.executable, "-c", program, str(tmp_path / "pipe")], timeout=60)
     assert done.returncode == 0
 
@@ -213,8 +222,11 @@ def test_the_journal_is_bounded(tmp_path: Path, kind: str) -> None:
     assert lines["risk"] <= 32 * 20 and lines["denied"] <= 32 * 20
     assert max(lines["admitted"], lines["released"], lines["futile"]) <= 0.01 * units * 20
     assert (lines["denied"] == 32 * 20) == (kind == "worst")
-    step_lines = [json.loads(line) for line in (tmp_path / f"{kind}.jsonl").read_text().splitlines()
-                  if line.startswith('{"kind":"step"')]
+    step_lines = [
+        json.loads(line)
+        for line in (tmp_path / f"{kind}.jsonl").read_text().splitlines()
+        if line.startswith('{"kind":"step"')
+    ]
     assert max(line.get("denied", 0) for line in step_lines) >= {"calm": 0, "storms": 200, "worst": 5900}[kind]
     # All but the header, a step: 150 bytes, and 220 a line of an event.
     assert sum(size.values()) - size["header"] < 180 * steps + 220 * 20 * (2 * 32 + 3 * 60)

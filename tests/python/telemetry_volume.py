@@ -40,8 +40,10 @@ def volume(kind: str, units: int, steps: int, folder: Path) -> tuple[Counter[str
     sizes = [noise.uniform(0.5, 2) for _ in range(units)]
     usual = [array("d", [size * noise.uniform(0.9, 1.1) for size in sizes]) for _ in range(32)]
     path = folder / f"{kind}.jsonl"
-    names = [gnmr.Unit(f"layers.{unit // 768}.experts.{unit % 768 // 3}.{('gate', 'up', 'down')[unit % 3]}", 3)
-             for unit in range(units)]
+    names = [
+        gnmr.Unit(f"layers.{unit // 768}.experts.{unit % 768 // 3}.{('gate', 'up', 'down')[unit % 3]}", 3)
+        for unit in range(units)
+    ]
     options = {"common_share": 1.0} if kind == "worst" else {}
     supervisor = gnmr.Supervisor(names, gnmr.Options(max_o=0.01, **options), journal=str(path))
     start = time.perf_counter()
@@ -72,8 +74,10 @@ def main() -> None:
         for kind in KINDS:
             size, lines, seconds = volume(kind, units, steps, Path(folder))
             total = sum(size.values())
-            print(f"{kind}: {units} units, {steps} steps: {total:,} bytes, of which the header {size['header']:,}; "
-                  f"{(total - size['header']) / steps:,.0f} a step; {seconds:.1f} s")
+            print(
+                f"{kind}: {units} units, {steps} steps: {total:,} bytes, of which the header {size['header']:,}; "
+                f"{(total - size['header']) / steps:,.0f} a step; {seconds:.1f} s"
+            )
             print("  " + ", ".join(f"{word} {lines[word]:,} lines {size[word]:,}" for word in size))
 
 

@@ -83,9 +83,15 @@ def make_config(folder: Path, steps: int, max_norm: float, float8: bool) -> Any:
 def _old_config(folder: Path, float8: bool) -> Any:
     specs = import_module("torchtitan.protocols.train_spec")
     if "gnmr_test" not in specs._extra_train_specs:
-        specs.register_train_spec("gnmr_test", dataclasses.replace(
-            specs.get_train_spec("llama3"), build_dataloader_fn=_old_loader, build_tokenizer_fn=None,
-            state_dict_adapter=None))
+        specs.register_train_spec(
+            "gnmr_test",
+            dataclasses.replace(
+                specs.get_train_spec("llama3"),
+                build_dataloader_fn=_old_loader,
+                build_tokenizer_fn=None,
+                state_dict_adapter=None,
+            ),
+        )
     config = import_module("torchtitan.config").JobConfig()
     config.job.dump_folder = str(folder)
     config.model.name, config.model.flavor = "gnmr_test", "debugmodel"
@@ -99,8 +105,9 @@ def _old_config(folder: Path, float8: bool) -> Any:
 
 
 def _old_loader(dp_world_size: int, dp_rank: int, tokenizer: Any, job_config: Any) -> Any:
-    return components.ParallelAwareDataloader(Rows(job_config.training.seq_len), dp_rank, dp_world_size,
-                                              batch_size=job_config.training.local_batch_size)
+    return components.ParallelAwareDataloader(
+        Rows(job_config.training.seq_len), dp_rank, dp_world_size, batch_size=job_config.training.local_batch_size
+    )
 
 
 def _attention(q: Any, k: Any, v: Any, scale: float | None = None, enable_gqa: bool = False, **rest: Any) -> Any:
@@ -134,8 +141,9 @@ def _new_config(folder: Path, float8: bool) -> Any:
         class Config(components.ParallelAwareDataloader.Config):  # type: ignore[misc,name-defined]
             pass
 
-        def __init__(self, config: Any, *, dp_world_size: int, dp_rank: int, seq_len: int, local_batch_size: int,
-                     **rest: Any) -> None:
+        def __init__(
+            self, config: Any, *, dp_world_size: int, dp_rank: int, seq_len: int, local_batch_size: int, **rest: Any
+        ) -> None:
             super().__init__(Rows(seq_len), dp_rank, dp_world_size, batch_size=local_batch_size)
 
     if not ON_CUDA:

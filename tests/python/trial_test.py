@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from gnmr.low_linear import LowLinear
 from small_model import QUICK, make_model, run_backward
 from torch import nn
 
 import gnmr
-from gnmr.low_linear import LowLinear
 
 FAULTY = "layers.2.up"
 
@@ -57,8 +57,11 @@ def test_the_unit_at_fault_is_found(tmp_path: Path) -> None:
     ctl.detach()
     lines = [json.loads(line) for line in (tmp_path / "journal.jsonl").read_text().splitlines()]
     trial = next(line for line in lines if line["kind"] == "trial")
-    assert trial["units"] == [FAULTY] and trial["verdict"] == "numeric" and trial["places"][0] in (
-        "forward", "input_gradient", "weight_gradient")
+    assert (
+        trial["units"] == [FAULTY]
+        and trial["verdict"] == "numeric"
+        and trial["places"][0] in ("forward", "input_gradient", "weight_gradient")
+    )
     assert trial["distance"] > 0.1 and trial["applied"]
 
 
@@ -284,8 +287,15 @@ def test_a_fault_in_a_rerun_leaves_the_gradients(where: str) -> None:
 
 def test_a_replay() -> None:
     model = make_model()
-    ctl = gnmr.attach(model, recipe="fp8-tensorwise", quiet=True, strict=True, selector="norms", guard="replay",
-                      **{**QUICK, "max_o": 8.0})
+    ctl = gnmr.attach(
+        model,
+        recipe="fp8-tensorwise",
+        quiet=True,
+        strict=True,
+        selector="norms",
+        guard="replay",
+        **{**QUICK, "max_o": 8.0},
+    )
     results = run(model, ctl, Faults(ctl, FAULTY), range(1, 11), 10)
     assert results[9].rerun == "replay" and FAULTY in results[9].admitted
     plain = make_model()
@@ -296,8 +306,7 @@ def test_a_replay() -> None:
 
 def test_trials_are_capped() -> None:
     model = make_model()
-    ctl = gnmr.attach(model, recipe="fp8-tensorwise", quiet=True, strict=True, **{**QUICK, "max_o": 0.0},
-                      max_trials=2)
+    ctl = gnmr.attach(model, recipe="fp8-tensorwise", quiet=True, strict=True, **{**QUICK, "max_o": 0.0}, max_trials=2)
     results = run(model, ctl, Faults(ctl, FAULTY), range(1, 15), 10)
     assert sum(result.rerun == "trial" for result in results) == 2
 

@@ -15,16 +15,21 @@ PACKAGE = Path(gnmr.__file__).parent
 
 def test_mypy_has_nothing_to_say(tmp_path: Path) -> None:
     pytest.importorskip("mypy")
-    done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path), "-p", "gnmr"],
-                          cwd=PACKAGE.parent, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path), "-p", "gnmr"],
+        cwd=PACKAGE.parent,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stdout
 
 
 def test_the_stub_is_fresh(tmp_path: Path) -> None:
     pytest.importorskip("nanobind")
     made = tmp_path / "_core.pyi"
-    subprocess.run([sys.executable, "-m", "nanobind.stubgen", "-q", "-i", str(PACKAGE), "-m", "_core", "-o", str(made)],
-                   check=True)
+    subprocess.run(
+        [sys.executable, "-m", "nanobind.stubgen", "-q", "-i", str(PACKAGE), "-m", "_core", "-o", str(made)], check=True
+    )
     assert made.read_text() == (PACKAGE / "_core.pyi").read_text()
 
 

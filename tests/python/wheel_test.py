@@ -29,8 +29,12 @@ print(gnmr.__version__, gnmr.kernels_available(), gnmr.__file__)
 
 def pip(python: Path | str, *words: str) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run([str(python), "-m", "pip", "--disable-pip-version-check", *words], capture_output=True,
-                          text=True, env=environment)
+    done = subprocess.run(
+        [str(python), "-m", "pip", "--disable-pip-version-check", *words],
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
 
@@ -38,9 +42,19 @@ def test_a_wheel_is_built_and_used(tmp_path: Path) -> None:
     pytest.importorskip("scikit_build_core")
     wheels = tmp_path / "wheels"
     # The builder of this environment is used, and no npm, so that nothing is fetched; kernels are built elsewhere.
-    pip(sys.executable, "wheel", "--no-build-isolation", "--no-deps", "--no-index", "-w", str(wheels),
-        "-Cbuild-dir=" + str(tmp_path / "build"), "-Ccmake.define.GNMR_CUDA=OFF",
-        "-Ccmake.define.GNMR_REPORT_NPM=OFF", str(SOURCE))
+    pip(
+        sys.executable,
+        "wheel",
+        "--no-build-isolation",
+        "--no-deps",
+        "--no-index",
+        "-w",
+        str(wheels),
+        "-Cbuild-dir=" + str(tmp_path / "build"),
+        "-Ccmake.define.GNMR_CUDA=OFF",
+        "-Ccmake.define.GNMR_REPORT_NPM=OFF",
+        str(SOURCE),
+    )
     (wheel,) = wheels.glob("gnmr-*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     package = [name for name in names if ".dist-info/" not in name]
@@ -53,8 +67,9 @@ def test_a_wheel_is_built_and_used(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
     def run(*words: str) -> str:
-        used = subprocess.run([str(python), "-I", *words], capture_output=True, text=True, env=environment,
-                              cwd=tmp_path)
+        used = subprocess.run(
+            [str(python), "-I", *words], capture_output=True, text=True, env=environment, cwd=tmp_path
+        )
         assert used.returncode == 0, used.stderr
         return used.stdout
 

@@ -23,8 +23,9 @@ class _Backend:
 _BACKENDS = (
     _Backend("torchao", ("Float8Linear",), "torchao_float8"),
     _Backend("megatron", ("ColumnParallelLinear", "RowParallelLinear"), "megatron"),
-    _Backend("transformer_engine", ("Linear", "LayerNormLinear", "LayerNormMLP", "GroupedLinear"),
-             "transformer_engine"),
+    _Backend(
+        "transformer_engine", ("Linear", "LayerNormLinear", "LayerNormMLP", "GroupedLinear"), "transformer_engine"
+    ),
 )
 
 

@@ -30,8 +30,11 @@ def make(name: str, module: nn.Linear) -> "Float8Switch | str":
     if is_replaced(module):
         return "its forward is replaced on the instance already"
     # Others derive from it to build it otherwise (torchtitan), which changes nothing of what it computes.
-    known: Any = next(one for one in type(module).__mro__ if one.__name__ == "Float8Linear"
-                 and one.__module__.partition(".")[0] == "torchao")
+    known: Any = next(
+        one
+        for one in type(module).__mro__
+        if one.__name__ == "Float8Linear" and one.__module__.partition(".")[0] == "torchao"
+    )
     if type(module).forward is not known.forward:
         return f"{type(module).__name__} has a forward of its own: register_switch tells how to switch it"
     return Float8Switch(module)
@@ -149,8 +152,12 @@ class _Compared(torch.autograd.Function):
         for product, (one, high) in enumerate(zip(lows, (to_input, to_weight), strict=False), 1):
             switch.add_error(product, one, high)
         wants_input, wants_weight, wants_bias, _ = ctx.needs_input_grad
-        return (to_input if wants_input else None, to_weight if wants_weight else None,
-                rows.sum(0) if ctx.has_bias and wants_bias else None, None)
+        return (
+            to_input if wants_input else None,
+            to_weight if wants_weight else None,
+            rows.sum(0) if ctx.has_bias and wants_bias else None,
+            None,
+        )
 
 
 def _element_size(module: nn.Linear) -> int:
@@ -162,5 +169,7 @@ def _expected(config: Any) -> list[float]:
     row_wise = config.cast_config_input.scaling_granularity.value == "axiswise"
     rules = recipe_of("fp8-rowwise" if row_wise else "fp8-tensorwise")
     casts = (config.cast_config_input, config.cast_config_grad_output, config.cast_config_grad_output_for_grad_weight)
-    return [0.0 if cast.scaling_type.value == "disabled" else rules.expected_error(product)
-            for product, cast in enumerate(casts)]
+    return [
+        0.0 if cast.scaling_type.value == "disabled" else rules.expected_error(product)
+        for product, cast in enumerate(casts)
+    ]

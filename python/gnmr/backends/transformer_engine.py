@@ -33,8 +33,9 @@ def make(name: str, module: nn.Module) -> "EngineSwitch | str":
         return "its forward is replaced on the instance already (a CUDA graph?)"
     if getattr(module, "primary_weights_in_fp8", False):
         return "its weights exist in FP8 only (quantized_model_init): there is no high precision to go to"
-    overlaps = [key for key, value in vars(module).items()
-                if key.startswith(("ub_overlap", "ub_bulk")) and value is True]
+    overlaps = [
+        key for key, value in vars(module).items() if key.startswith(("ub_overlap", "ub_bulk")) and value is True
+    ]
     if overlaps:
         return f"its communication overlaps products in buffers of one type ({overlaps[0]})"
     recipe = getattr(module, "fp8_meta", {}).get("recipe")
@@ -66,8 +67,10 @@ class EngineSwitch(LayerSwitch[nn.Module]):
 
     def trial_bytes(self) -> ExtraBytes:
         matrices = [one for one in self.module.parameters() if one.dim() > 1]
-        return ExtraBytes(sum(2 * one.numel() for one in matrices),
-                          sum(2 * one.shape[0] * one.element_size() + one.shape[-1] for one in matrices))
+        return ExtraBytes(
+            sum(2 * one.numel() for one in matrices),
+            sum(2 * one.shape[0] * one.element_size() + one.shape[-1] for one in matrices),
+        )
 
     def compare(self, low: Tensor, high: Tensor) -> None:
         """In a trial: what the low path made beside the high one."""

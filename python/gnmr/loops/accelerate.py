@@ -47,8 +47,10 @@ def attach(accelerator: Any, model: Any, **options: Any) -> "AcceleratorLoop":
     if kind in _REFUSED:
         raise Error(f"attach: {_REFUSED[kind]}: there is no place where norms of layers could be taken before")
     if kind == "FSDP" and not getattr(accelerator, "is_fsdp2", False):
-        raise Error("attach: the first FSDP flattens layers into one parameter, so they have no norms of their own; "
-                    "FSDP2 (fsdp_version=2) keeps them")
+        raise Error(
+            "attach: the first FSDP flattens layers into one parameter, so they have no norms of their own; "
+            "FSDP2 (fsdp_version=2) keeps them"
+        )
     return AcceleratorLoop(accelerator, accelerator.unwrap_model(model), options)
 
 
@@ -87,8 +89,10 @@ class AcceleratorLoop:
         if not self._accelerator.sync_gradients:
             return None
         if not self._fresh:
-            self._tell("the gradients of a step were to be measured and clipped twice; clipping has one owner, so the "
-                       "second call did nothing")
+            self._tell(
+                "the gradients of a step were to be measured and clipped twice; clipping has one owner, so the "
+                "second call did nothing"
+            )
             return self._last
         self._accelerator.unscale_gradients()
         return self._take_step(max_norm)
@@ -158,8 +162,10 @@ class AcceleratorLoop:
         # Several backwards may make one step, but not for ever.
         self._missed += 1
         if self._missed == _MOST_MISSED:
-            self._tell("nobody asks for GNMR's step, so nothing is watched: call loop.step() or "
-                       "accelerator.clip_grad_norm_(model.parameters(), ...) before optimizer.step()")
+            self._tell(
+                "nobody asks for GNMR's step, so nothing is watched: call loop.step() or "
+                "accelerator.clip_grad_norm_(model.parameters(), ...) before optimizer.step()"
+            )
 
     def _tell(self, text: str) -> None:
         if text not in self._told:

@@ -31,8 +31,15 @@ from gnmr.telemetry.listeners import Listener
 _NEEDED = ("_clip_grad_norm", "_get_grad_norm", "_save_optimizer_and_scheduler", "_load_optimizer_and_scheduler")
 
 
-def attach(trainer: Any, *, clip: bool = True, rerun: bool = False, log: bool = True,
-           listeners: Sequence[Listener] = (), **options: Any) -> "TrainerLoop":
+def attach(
+    trainer: Any,
+    *,
+    clip: bool = True,
+    rerun: bool = False,
+    log: bool = True,
+    listeners: Sequence[Listener] = (),
+    **options: Any,
+) -> "TrainerLoop":
     """Puts GNMR into a Trainer's loop; `options` are those of `gnmr.attach`.
 
     The model is attached when training begins, as by then it is the one that is trained, and detached at its end.
@@ -52,19 +59,25 @@ def _refuse(trainer: Any, clip: bool, rerun: bool) -> None:
     transformers = import_module("transformers")
     missing = [name for name in _NEEDED if not hasattr(trainer, name)]
     if missing:
-        raise Error(f"attach: transformers {transformers.__version__} has no Trainer.{missing[0]}, where norms could "
-                    "be taken before clipping; expected 5.3 or later, or gnmr.loops.accelerate in a loop of your own")
+        raise Error(
+            f"attach: transformers {transformers.__version__} has no Trainer.{missing[0]}, where norms could "
+            "be taken before clipping; expected 5.3 or later, or gnmr.loops.accelerate in a loop of your own"
+        )
     if getattr(trainer, "is_deepspeed_enabled", False):
-        raise Error("attach: DeepSpeed keeps gradients in buffers of its own, clips and updates within one call: there "
-                    "is no place where norms of layers could be taken before the update")
+        raise Error(
+            "attach: DeepSpeed keeps gradients in buffers of its own, clips and updates within one call: there "
+            "is no place where norms of layers could be taken before the update"
+        )
     if import_module("transformers.utils").is_sagemaker_mp_enabled():
         raise Error("attach: SageMaker's model parallelism has an optimizer that clips by itself")
     if rerun and trainer.args.world_size > 1:
         raise Error("attach: rerun=True needs a single process: ranks would have to run a step again together")
     own = type(trainer)._clip_grad_norm is not transformers.Trainer._clip_grad_norm
     if own and clip:
-        raise Error(f"attach: {type(trainer).__name__} has a _clip_grad_norm of its own, and clipping has one owner: "
-                    "clip=False leaves it with that, without it GNMR clips with args.max_grad_norm")
+        raise Error(
+            f"attach: {type(trainer).__name__} has a _clip_grad_norm of its own, and clipping has one owner: "
+            "clip=False leaves it with that, without it GNMR clips with args.max_grad_norm"
+        )
 
 
 @dataclass
@@ -134,8 +147,11 @@ class TrainerLoop:
             return
         self.ctl.detach()
         if self._last is None and self._trainer.state.global_step > 0:
-            voice.warn(f"{type(self._trainer).__name__} trained without ever asking for a norm, so nothing "
-                       "was watched: has it a loop of its own?", stacklevel=2)
+            voice.warn(
+                f"{type(self._trainer).__name__} trained without ever asking for a norm, so nothing "
+                "was watched: has it a loop of its own?",
+                stacklevel=2,
+            )
 
     # The Trainer's methods, with GNMR in them.
 
@@ -197,8 +213,12 @@ class TrainerLoop:
     def _logging(self, original: Callable[..., None]) -> Callable[..., None]:
         def log(logs: dict[str, float], *rest: Any, **named: Any) -> None:
             if "loss" in logs and self._last is not None and self.ctl is not None:
-                logs = {**logs, "gnmr_high": float(len(self.ctl.high)), "gnmr_alarms": float(self._alarms),
-                        "gnmr_clip_coefficient": self._last.clip_coefficient}
+                logs = {
+                    **logs,
+                    "gnmr_high": float(len(self.ctl.high)),
+                    "gnmr_alarms": float(self._alarms),
+                    "gnmr_clip_coefficient": self._last.clip_coefficient,
+                }
                 self._alarms = 0
             original(logs, *rest, **named)
 

@@ -39,8 +39,9 @@ class CallbackHooks:
     - `options` are those of `gnmr.attach`; the model is attached when training starts and detached at its end.
     """
 
-    def __init__(self, *, clip: bool = True, log: bool = True, listeners: Sequence[Listener] = (),
-                 **options: Any) -> None:
+    def __init__(
+        self, *, clip: bool = True, log: bool = True, listeners: Sequence[Listener] = (), **options: Any
+    ) -> None:
         mistakes.check_names("GnmrCallback", options, attach_model)
         self._clip = clip
         self._log = log
@@ -157,17 +158,25 @@ def _scaler(trainer: Any) -> Any:
 def _refuse(trainer: Any, pl_module: Any) -> None:
     strategy = type(trainer.strategy).__name__
     if "DeepSpeed" in strategy:
-        raise Error("GnmrCallback: DeepSpeed keeps gradients in buffers of its own, clips and updates within one call: "
-                    "there is no place where norms of layers could be taken before the update")
+        raise Error(
+            "GnmrCallback: DeepSpeed keeps gradients in buffers of its own, clips and updates within one call: "
+            "there is no place where norms of layers could be taken before the update"
+        )
     if strategy == "FSDPStrategy":
-        raise Error("GnmrCallback: the first FSDP flattens layers into one parameter, so they have no norms of their "
-                    "own; ModelParallelStrategy (FSDP2) keeps them")
+        raise Error(
+            "GnmrCallback: the first FSDP flattens layers into one parameter, so they have no norms of their "
+            "own; ModelParallelStrategy (FSDP2) keeps them"
+        )
     if not pl_module.automatic_optimization:
-        raise Error("GnmrCallback: with manual optimization the module itself clips and updates: call ctl.step() there "
-                    "(gnmr.attach), before self.clip_gradients")
+        raise Error(
+            "GnmrCallback: with manual optimization the module itself clips and updates: call ctl.step() there "
+            "(gnmr.attach), before self.clip_gradients"
+        )
     if len(trainer.optimizers) != 1:
-        raise Error(f"GnmrCallback: expected one optimizer, got {len(trainer.optimizers)}: a step of each would be "
-                    "taken for a step of the model")
+        raise Error(
+            f"GnmrCallback: expected one optimizer, got {len(trainer.optimizers)}: a step of each would be "
+            "taken for a step of the model"
+        )
 
 
 def _make_callback() -> type:

@@ -32,8 +32,9 @@ def overflowed(scaler: Any, optimizer: Any) -> bool:
     return any(float(one) != 0 for one in found)
 
 
-def scaled_step(ctl: Control, scaler: Any, optimizer: Any, max_norm: float | None = None, *,
-                loss: float | Tensor | None = None) -> StepResult:
+def scaled_step(
+    ctl: Control, scaler: Any, optimizer: Any, max_norm: float | None = None, *, loss: float | Tensor | None = None
+) -> StepResult:
     """The end of a step after its last `scaler.scale(loss).backward()`: unscales, measures, clips, updates, and sets
     the next scale. It takes the place of `unscale_`, `clip_grad_norm_`, `scaler.step` and `scaler.update`; gradients
     are cleared by the loop, as before. With a scaler that is not enabled it is `ctl.step` and `optimizer.step`."""
@@ -58,7 +59,8 @@ def unscaled(accelerator: Any) -> Iterator[None]:
 def plain_optimizer(optimizer: Any) -> Any:
     """The optimizer that a scaler knows, without what frameworks put around it."""
     while not type(optimizer).__module__.startswith("torch.") and isinstance(
-            getattr(optimizer, "optimizer", None), torch.optim.Optimizer):
+        getattr(optimizer, "optimizer", None), torch.optim.Optimizer
+    ):
         optimizer = optimizer.optimizer
     return optimizer
 

@@ -29,12 +29,15 @@ def attach(trainer: Any, *, clip: bool = True, **options: Any) -> "TorchtitanLoo
     mistakes.check_loop("torchtitan.attach", trainer, "a torchtitan Trainer", ("model_parts",))
     mistakes.check_names("torchtitan.attach", options, attach_model)
     if len(trainer.model_parts) != 1:
-        raise Error(f"attach: expected one model part, got {len(trainer.model_parts)}: pipeline stages are not here "
-                    "yet")
+        raise Error(
+            f"attach: expected one model part, got {len(trainer.model_parts)}: pipeline stages are not here yet"
+        )
     training = getattr(getattr(trainer, "config", None), "training", None)
     if not getattr(training, "disable_cuda_graphs", True) and not options.get("watch", False):
-        raise Error("attach: the Trainer runs its steps as CUDA graphs, in which no layer can be switched: expected "
-                    "training.disable_cuda_graphs=True, or watch=True")
+        raise Error(
+            "attach: the Trainer runs its steps as CUDA graphs, in which no layer can be switched: expected "
+            "training.disable_cuda_graphs=True, or watch=True"
+        )
     return TorchtitanLoop(trainer, clip, options)
 
 

@@ -27,8 +27,9 @@ class JsonLines:
     A process that goes on with a folder appends.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, every: int = 1, most_bytes: int = 16 << 20,
-                 most_waiting: int = 1024) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, every: int = 1, most_bytes: int = 16 << 20, most_waiting: int = 1024
+    ) -> None:
         self._path = os.fspath(path)
         self._every = max(every, 1)
         self._most_bytes = most_bytes

@@ -46,8 +46,11 @@ class Listeners:
                 listener.step(result, control)
             except Exception as fault:
                 self._all.remove(listener)
-                voice.warn(f"{type(listener).__name__} failed in step {result.step} and is told nothing any "
-                           f"more: {type(fault).__name__}: {fault}", stacklevel=3)
+                voice.warn(
+                    f"{type(listener).__name__} failed in step {result.step} and is told nothing any "
+                    f"more: {type(fault).__name__}: {fault}",
+                    stacklevel=3,
+                )
         return result
 
     def close(self) -> None:

@@ -74,9 +74,12 @@ class TensorBoard:
 
 
 def _text(result: StepResult) -> str:
-    parts = [f"{word}: {', '.join(names[:_MOST_NAMES])}" + (f" and {len(names) - _MOST_NAMES} more"
-                                                           if len(names) > _MOST_NAMES else "")
-             for word, names in (("admitted", result.admitted), ("released", result.released)) if names]
+    parts = [
+        f"{word}: {', '.join(names[:_MOST_NAMES])}"
+        + (f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else "")
+        for word, names in (("admitted", result.admitted), ("released", result.released))
+        if names
+    ]
     if result.rerun:
         parts.append(f"{result.rerun}: {result.verdict}")
     return "; ".join(parts)

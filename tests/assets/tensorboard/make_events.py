@@ -7,6 +7,7 @@
 files of which the second resumes the first at an earlier step. Run it again only to change the cases: the files carry
 times and so change each time.
 """
+
 import json
 import math
 import os
