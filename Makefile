@@ -6,7 +6,8 @@
 #   make build   the program at build/bin/gnmr (make build TORCH=off: without the training engine)
 #   make abuse   200 kills of training runs and 10,000 damaged files (SEED=7 KILLS=50 CORRUPTIONS=1000)
 #   make bench   speed, beside a floor measured in the same run
-#   make format  clang-format on our own files; make lint: clang-tidy
+#   make lint    clang-format, ruff, mypy, and clang-tidy on the layers without torch (make lint-all: with torch)
+#   make format  formats the sources: clang-format and ruff
 SHELL := /bin/bash
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 CONFIGURE = cmake --preset
@@ -14,49 +15,53 @@ CONFIGURE = cmake --preset
 TORCH ?= auto
 TORCH_PYTHON = $(if $(filter off,$(TORCH)),,$$(scripts/python_env.sh torch))
 TORCH_FLAGS = $(if $(filter off,$(TORCH)),-DGNMR_TORCH=OFF,-DGNMR_TORCH=AUTO -DGNMR_TORCH_PYTHON="$(TORCH_PYTHON)")
-OURS = $(shell git ls-files '*.cpp' '*.h' '*.c')
+# The kernels are built where nvcc is found; a first build for the demo leaves them out where there is no GPU.
+CUDA ?= AUTO
+DEMO_CUDA = $(if $(wildcard build/CMakeCache.txt /dev/nvidia0 /dev/dxg),,-DGNMR_CUDA=OFF)
+TEST_FLAGS = -DGNMR_BUILD_TESTS=ON -DGNMR_TEST_PYTHON="$$(scripts/python_env.sh test)"
+# configure, FLAGS: what CMake says is shown where it fails.
+configure = $(CONFIGURE) release $(1) >build-configure.log 2>&1 || { cat build-configure.log; rm -f build-configure.log; exit 1; }; rm -f build-configure.log
+OURS = $(shell git ls-files '*.cpp' '*.cu' '*.cuh' '*.h' '*.c')
 
-.PHONY: all build demo test test-release test-package test-sanitized test-fuzz abuse bench format lint clean help
+.PHONY: all build demo test test-release test-package test-instrumented abuse bench format lint lint-all clean help
 all: build
 
 help:
-	@sed -n '3,11s/^# \{0,1\}//p' Makefile
+	@sed -n '3,12s/^# \{0,1\}//p' Makefile
 
 build:
 	@scripts/install_dependencies.sh build
-	@$(CONFIGURE) release $(TORCH_FLAGS) >build-configure.log 2>&1 || { cat build-configure.log; rm -f build-configure.log; exit 1; }
-	@rm -f build-configure.log
+	@$(call configure,$(TORCH_FLAGS) -DGNMR_CUDA=$(CUDA))
 	cmake --build build --parallel $(JOBS) --target programs
 
-demo: build
+# The program and the training engine, without the C library and the Python package.
+demo:
+	@scripts/install_dependencies.sh build
+	@$(call configure,$(TORCH_FLAGS) $(DEMO_CUDA))
+	cmake --build build --parallel $(JOBS) --target demo_programs
 	@scripts/demo.sh
 
-# The short runs first: a failure there is seen early. The last lines are CTest's summary of the release build.
-test: test-sanitized test-fuzz test-package test-release
+# The last lines are CTest's summary of the release build.
+test: test-instrumented test-package test-release
 
-test-release: build
-	@scripts/install_dependencies.sh test
-	@$(CONFIGURE) release -DGNMR_BUILD_TESTS=ON -DGNMR_TEST_PYTHON="$$(scripts/python_env.sh test)" >/dev/null
+# The layers without torch under sanitizers, and a libFuzzer harness per reader.
+test-instrumented:
+	@scripts/install_dependencies.sh build test
+	@$(CONFIGURE) instrumented >/dev/null
+	cmake --build build-instrumented --parallel $(JOBS)
+	ctest --test-dir build-instrumented --parallel $(JOBS) --output-on-failure
+
+test-release:
+	@scripts/install_dependencies.sh build test
+	@$(call configure,$(TORCH_FLAGS) -DGNMR_CUDA=$(CUDA) $(TEST_FLAGS))
 	cmake --build build --parallel $(JOBS)
 	ctest --test-dir build --parallel $(JOBS) --output-on-failure --label-exclude packaging
 
-# What takes as long as all other tests: `pip install .` from scratch, into an environment of its own.
-test-package: build
-	@scripts/install_dependencies.sh test
-	@$(CONFIGURE) release -DGNMR_BUILD_TESTS=ON -DGNMR_TEST_PYTHON="$$(scripts/python_env.sh test)" >/dev/null
+# `pip install .` from scratch, into an environment of its own.
+test-package:
+	@scripts/install_dependencies.sh build test
+	@$(call configure,$(TORCH_FLAGS) -DGNMR_CUDA=$(CUDA) $(TEST_FLAGS))
 	ctest --test-dir build --output-on-failure --label-regex packaging
-
-test-sanitized:
-	@scripts/install_dependencies.sh build test
-	@$(CONFIGURE) sanitized >/dev/null
-	cmake --build build-sanitized --parallel $(JOBS)
-	ctest --test-dir build-sanitized --parallel $(JOBS) --output-on-failure
-
-test-fuzz:
-	@scripts/install_dependencies.sh build test
-	@$(CONFIGURE) fuzz >/dev/null
-	cmake --build build-fuzz --parallel $(JOBS) --target fuzzers
-	ctest --test-dir build-fuzz --parallel $(JOBS) --output-on-failure
 
 # What docs/reliability.md promises, with random kills and random damage; the same seed does the same again. ABUSE has
 # more flags: make abuse ABUSE="--only kill:3 --keep kept".
@@ -65,7 +70,7 @@ KILLS ?= 200
 CORRUPTIONS ?= 10000
 abuse: build
 	@scripts/install_dependencies.sh test
-	@$(CONFIGURE) release -DGNMR_BUILD_TESTS=ON -DGNMR_TEST_PYTHON="$$(scripts/python_env.sh test)" >/dev/null
+	@$(call configure,$(TEST_FLAGS))
 	cmake --build build --parallel $(JOBS) --target gnmr_abuse gnmr_python_package
 	build/bin/gnmr_abuse --seed $(SEED) --kills $(KILLS) --corruptions $(CORRUPTIONS) --jobs $(JOBS) \
 	  --python "$$(scripts/python_env.sh test)" $(ABUSE)
@@ -76,14 +81,30 @@ bench:
 	cmake --build build --parallel $(JOBS)
 	bench/run.sh
 
+# Tools of a fixed version come from the Python that runs the tests.
+LINT_PYTHON = $$(scripts/python_env.sh lint)
 format:
 	@scripts/install_dependencies.sh format
 	clang-format -i $(OURS)
+	$(LINT_PYTHON) -m ruff format
+	$(LINT_PYTHON) -m ruff check --fix
 
-lint:
-	@scripts/install_dependencies.sh build test lint
-	@$(CONFIGURE) release -DGNMR_BUILD_TESTS=ON >/dev/null
-	clang-tidy -p build --quiet $(filter gnmr/% apps/%,$(filter %.cpp,$(OURS)))
+lint: lint-style
+	@$(CONFIGURE) lint >/dev/null
+	scripts/clang_tidy.sh build-lint $(JOBS)
+
+# With the layers on torch, which are slow to analyse.
+lint-all: lint-style
+	@$(CONFIGURE) lint -DGNMR_TORCH=ON -DGNMR_TORCH_PYTHON="$$(scripts/python_env.sh torch)" >/dev/null
+	scripts/clang_tidy.sh build-lint $(JOBS)
+
+.PHONY: lint-style
+lint-style:
+	@scripts/install_dependencies.sh build format lint
+	clang-format --dry-run -Werror $(OURS)
+	$(LINT_PYTHON) -m ruff check
+	$(LINT_PYTHON) -m ruff format --check
+	$(LINT_PYTHON) -m mypy
 
 clean:
-	rm -rf build build-sanitized build-fuzz
+	rm -rf build build-instrumented build-lint

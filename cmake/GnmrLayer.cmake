@@ -5,10 +5,17 @@
 # its own that holds nothing but a link to gnmr/x, so a header of a layer that a target does not link is not found.
 include_guard()
 
+# In a unity build a file sees the anonymous namespaces of others, and g++ takes its own for a header's.
+set(shadow -Wshadow)
+if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  set(shadow "-Wshadow=local;-Wno-subobject-linkage")
+elseif(CMAKE_UNITY_BUILD)
+  set(shadow -Wno-shadow)
+endif()
 add_library(gnmr_compile_flags INTERFACE)
 target_compile_features(gnmr_compile_flags INTERFACE cxx_std_20)
 target_compile_options(gnmr_compile_flags INTERFACE
-  $<$<COMPILE_LANG_AND_ID:CXX,GNU,Clang,AppleClang>:-Wall;-Wextra;-Wpedantic;-Wshadow;-Wconversion;-Wsign-conversion;-Wnon-virtual-dtor;-Woverloaded-virtual>
+  $<$<COMPILE_LANG_AND_ID:CXX,GNU,Clang,AppleClang>:-Wall;-Wextra;-Wpedantic;${shadow};-Wconversion;-Wsign-conversion;-Wnon-virtual-dtor;-Woverloaded-virtual>
   # g++ 12 warns of overlaps and ends inside its own std::string that cannot be (GCC bug 105651 and its kin).
   $<$<AND:$<COMPILE_LANG_AND_ID:CXX,GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict;-Wno-array-bounds;-Wno-stringop-overflow>
   $<$<COMPILE_LANG_AND_ID:C,GNU,Clang,AppleClang>:-Wall;-Wextra;-Wpedantic;-Wshadow;-Wconversion>

@@ -75,7 +75,7 @@ endfunction()
 
 function(gnmr_use_torch_headers target)
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_EXTENSIONS OFF
-    CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+    CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON UNITY_BUILD_BATCH_SIZE 8)
   # -fPIC for programs too: a precompiled header is taken only where the flags are the same.
   # torch shares loops among threads in its headers: without -fopenmp they would run on one.
   target_compile_options(${target} PRIVATE -fPIC -O2 -ffp-contract=off -fopenmp)

@@ -13,13 +13,13 @@
 namespace gnmr::app {
 namespace {
 
-struct Arguments {
+struct ExplainArguments {
   std::string path;
   report::StorySettings settings;
   bool json = false;
 };
 
-int explain(const Arguments& arguments) {
+int explain(const ExplainArguments& arguments) {
   if (arguments.settings.from_step && arguments.settings.to_step &&
       *arguments.settings.from_step > *arguments.settings.to_step) {
     throw CommandError(kUsageError, "--from is after --to");
@@ -30,7 +30,7 @@ int explain(const Arguments& arguments) {
   return kOk;
 }
 
-constexpr const char* kFooter =
+constexpr const char* kExplainFooter =
     "The summary is of the whole run; then comes what happened, episode by episode, each with its verdict first:\n"
     "  numeric    low paths of units stood out when the step was run again: these units went to recovery\n"
     "  common     high precision showed it too: the cause is the data or the optimizer\n"
@@ -56,7 +56,7 @@ constexpr const char* kFooter =
 
 void add_explain_command(CLI::App& program, Command& chosen) {
   CLI::App* const command = program.add_subcommand("explain", "Tell what happened in a run, from its journal");
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<ExplainArguments>();
   report::StorySettings& settings = arguments->settings;
   command
       ->add_option("run", arguments->path,
@@ -78,7 +78,7 @@ void add_explain_command(CLI::App& program, Command& chosen) {
       "Only episodes that begin in this step or earlier")
       ->type_name("STEP");
   command->add_flag("--json", arguments->json, "Print one JSON object for programs");
-  command->footer(std::string(kFooter) + kExitCodesHelp);
+  command->footer(std::string(kExplainFooter) + kExitCodesHelp);
   command->callback([&chosen, arguments] { chosen = [arguments] { return explain(*arguments); }; });
 }
 

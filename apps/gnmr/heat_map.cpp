@@ -12,7 +12,7 @@
 namespace gnmr::app {
 namespace {
 
-constexpr std::size_t kLabelColumns = 22;
+constexpr std::size_t kNameColumns = 22;
 constexpr std::size_t kBudgetRows = 4;
 constexpr std::size_t kLegendRows = 2;
 constexpr std::size_t kFrameRows = 2;  // budget line and axis
@@ -43,7 +43,7 @@ HeatMap::HeatMap(const Controller& controller, const HeatMapStyle& style)
     : style_(style),
       units_(controller.units().size()),
       rows_(std::min(units_, std::max<std::size_t>(style.unit_rows, 1))),
-      capacity_(std::max(style.columns, kFewestColumns) - kLabelColumns - 1),
+      capacity_(std::max(style.columns, kFewestColumns) - kNameColumns - 1),
       budget_(controller.max_recovered()),
       was_recovered_(units_, 0) {
   for (UnitIndex unit = 0; unit < units_; ++unit) was_recovered_[unit] = controller.steps_left(unit) > 0 ? 1 : 0;
@@ -56,7 +56,7 @@ HeatMap::HeatMap(const Controller& controller, const HeatMapStyle& style)
   for (std::size_t row = 0; row < rows_; ++row) {
     const std::string name = printable(controller.units()[firsts[row]].name);
     const std::string more = counts[row] > 1 ? fmt::format(" +{}", counts[row] - 1) : "";
-    labels_.push_back(fitted(name, kLabelColumns - more.size()) + more);
+    labels_.push_back(fitted(name, kNameColumns - more.size()) + more);
   }
 }
 
@@ -142,11 +142,11 @@ void HeatMap::append_units(std::string& out) const {
 void HeatMap::append_budget(std::string& out) const {
   static constexpr std::array<const char*, 9> kBars{" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
   const std::string title = fmt::format("budget {}", budget_);
-  out += fmt::format("{:>{}} ", title, kLabelColumns);
+  out += fmt::format("{:>{}} ", title, kNameColumns);
   for (std::size_t i = 0; i < capacity_; ++i) out += i < columns_.size() && columns_[i].common ? "C" : "─";
   out += '\n';
   for (std::size_t row = 0; row < kBudgetRows; ++row) {
-    out += fmt::format("{:>{}} ", row + 1 == kBudgetRows ? "units in recovery" : "", kLabelColumns);
+    out += fmt::format("{:>{}} ", row + 1 == kBudgetRows ? "units in recovery" : "", kNameColumns);
     for (const Column& column : columns_) {
       const double share = budget_ == 0 ? 0 : static_cast<double>(column.peak) / budget_;
       const double above = share * kBudgetRows - static_cast<double>(kBudgetRows - 1 - row);
@@ -161,7 +161,7 @@ void HeatMap::append_axis(std::string& out) const {
   const std::string last = fmt::format("{}", last_step_);
   const std::size_t width = std::max(columns_.size(), first.size() + last.size() + 1);
   out +=
-      std::string(kLabelColumns + 1, ' ') + first + std::string(width - first.size() - last.size(), ' ') + last + '\n';
+      std::string(kNameColumns + 1, ' ') + first + std::string(width - first.size() - last.size(), ' ') + last + '\n';
   if (style_.color) {
     out += "GNMR ";
     constexpr std::array<const char*, 9> kNames{"<1/4", "1/4", "1/2", " ", "1", " ", "1.4", "2", ">4"};

@@ -14,7 +14,7 @@
 namespace gnmr::app {
 namespace {
 
-constexpr double kSmoothing = 0.9;
+constexpr double kCurveSmoothing = 0.9;
 constexpr std::size_t kFewestColumns = 16;  // of a panel's drawing
 constexpr std::size_t kLabelColumns = 5;    // such as `2.31 `
 constexpr std::size_t kBetween = 2;
@@ -135,8 +135,8 @@ std::vector<CurvePoint> smoothed(const std::vector<CurvePoint>& curve) {
   double weight = 0;
   for (const auto& [step, loss] : curve) {
     if (std::isfinite(loss)) {
-      mean = kSmoothing * mean + (1 - kSmoothing) * loss;
-      weight = kSmoothing * weight + (1 - kSmoothing);
+      mean = kCurveSmoothing * mean + (1 - kCurveSmoothing) * loss;
+      weight = kCurveSmoothing * weight + (1 - kCurveSmoothing);
     }
     result.emplace_back(step, std::isfinite(loss) ? mean / weight : loss);
   }

@@ -11,7 +11,7 @@
 namespace gnmr::app {
 namespace {
 
-constexpr std::size_t kBetween = 2;  // blanks from one column to the next
+constexpr std::size_t kColumnGap = 2;  // blanks from one column to the next
 constexpr const char* kNothing = "-";
 
 std::string text_at(const lab::SummaryRow& row, const std::string& key) {
@@ -30,13 +30,13 @@ struct Layout {
 std::string block_text(const lab::Summary& summary, const std::vector<Layout>& columns, std::size_t name_width) {
   std::string text = pad_right("", name_width);
   for (const Layout& layout : columns) {
-    text += std::string(kBetween, ' ') + pad_left(layout.column->title, layout.width);
+    text += std::string(kColumnGap, ' ') + pad_left(layout.column->title, layout.width);
   }
   text += '\n';
   for (const lab::SummaryRow& row : summary.rows) {
     text += pad_right(printable(row.label), name_width);
     for (const Layout& layout : columns) {
-      text += std::string(kBetween, ' ') + pad_left(text_at(row, layout.column->key), layout.width);
+      text += std::string(kColumnGap, ' ') + pad_left(text_at(row, layout.column->key), layout.width);
     }
     text += '\n';
   }
@@ -82,13 +82,13 @@ std::string table_text(const lab::Summary& summary, std::size_t columns) {
   for (const lab::SummaryColumn& column : summary.columns) {
     std::size_t width = shown_width(column.title);
     for (const lab::SummaryRow& row : summary.rows) width = std::max(width, shown_width(text_at(row, column.key)));
-    if (!block.empty() && used + kBetween + width > columns) {
+    if (!block.empty() && used + kColumnGap + width > columns) {
       text += block_text(summary, block, name_width) + "\n";
       block.clear();
       used = name_width;
     }
     block.push_back({&column, width});
-    used += kBetween + width;
+    used += kColumnGap + width;
   }
   if (!block.empty()) text += block_text(summary, block, name_width);
   for (const std::string& note : summary.notes) text += printable(note) + "\n";

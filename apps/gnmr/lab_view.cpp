@@ -18,9 +18,9 @@ namespace gnmr::app {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::milliseconds kRedrawTime{250};
-constexpr std::int64_t kPlainLines = 5;  // of a cell, where nothing can move
-constexpr std::int64_t kBarWidth = 16;
+constexpr std::chrono::milliseconds kLabRedrawTime{250};
+constexpr std::int64_t kLabPlainLines = 5;  // of a cell, where nothing can move
+constexpr std::int64_t kCellBarWidth = 16;
 constexpr std::size_t kCurveRows = 5;
 constexpr std::size_t kMostPanels = 8;
 constexpr std::size_t kLinesBesideUnits = 9;  // that style_for leaves beside unit_rows
@@ -37,14 +37,14 @@ void handle(void (*handler)(int)) {
   ::sigaction(SIGTERM, &action, nullptr);
 }
 
-std::string bar(std::int64_t step, std::int64_t steps) {
-  const std::int64_t full = kBarWidth * step / std::max<std::int64_t>(steps, 1);
+std::string cell_bar(std::int64_t step, std::int64_t steps) {
+  const std::int64_t full = kCellBarWidth * step / std::max<std::int64_t>(steps, 1);
   std::string text;
-  for (std::int64_t cell = 0; cell < kBarWidth; ++cell) text += cell < full ? "█" : "░";
+  for (std::int64_t cell = 0; cell < kCellBarWidth; ++cell) text += cell < full ? "█" : "░";
   return text;
 }
 
-std::string duration_text(double seconds) {
+std::string cell_duration_text(double seconds) {
   const auto whole = static_cast<std::int64_t>(std::lround(std::max(seconds, 0.0)));
   if (whole < 60) return fmt::format("{} s", whole);
   return whole < 3600 ? fmt::format("{}:{:02} min", whole / 60, whole % 60)
@@ -120,7 +120,7 @@ void LabView::looked(std::span<const lab::CellStatus> cells) {
   }
   const Clock::time_point now = Clock::now();
   if (now < next_) return;
-  next_ = now + kRedrawTime;
+  next_ = now + kLabRedrawTime;
   const std::string drawn = picture(cells);
   clear();
   put(style_.stream, drawn);
@@ -132,7 +132,7 @@ void LabView::plain_lines(std::span<const lab::CellStatus> cells) {
     if (cells[cell].state != lab::CellState::running || cells[cell].points.empty()) continue;
     const std::int64_t steps = suite_.arms()[suite_.cells()[cell].arm].settings.steps;
     const std::int64_t step = cells[cell].points.back().step;
-    const std::int64_t every = std::max<std::int64_t>(steps / kPlainLines, 1);
+    const std::int64_t every = std::max<std::int64_t>(steps / kLabPlainLines, 1);
     if (place.next_line == 0) place.next_line = (step / every + 1) * every;
     if (step < place.next_line) continue;
     place.next_line = (step / every + 1) * every;
@@ -150,9 +150,9 @@ std::string LabView::running_line(std::size_t cell, const lab::CellStatus& statu
   const auto done = static_cast<double>(std::max<std::size_t>(status.points.size(), place.first_points + 1) -
                                         std::min(place.first_points, status.points.size()));
   const double left = seconds / done * static_cast<double>(steps - last.step);
-  const std::string head = moving_ ? bar(last.step, steps) + " " + planned.name : planned.name + ":";
+  const std::string head = moving_ ? cell_bar(last.step, steps) + " " + planned.name : planned.name + ":";
   return fmt::format("{}  step {}/{}  loss {:.3f}  {} in recovery  {} left", head, last.step, steps,
-                     curve_of(status).back().second, last.recovered, duration_text(left));
+                     curve_of(status).back().second, last.recovered, cell_duration_text(left));
 }
 
 std::string LabView::curves(std::span<const lab::CellStatus> cells, std::size_t columns) const {

@@ -15,7 +15,7 @@
 namespace gnmr::app {
 namespace {
 
-struct Arguments {
+struct ReplayArguments {
   ReplayRequest request;
   OptionFlags flags;
 };
@@ -57,7 +57,7 @@ void add_output_flags(CLI::App& command, ReplayRequest& request) {
 
 void add_replay_command(CLI::App& program, Command& chosen) {
   CLI::App* const command = program.add_subcommand("replay", "What would the controller have done on my run?");
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<ReplayArguments>();
   add_input_flags(*command, arguments->request);
   add_output_flags(*command, arguments->request);
   arguments->flags.add_to(*command);

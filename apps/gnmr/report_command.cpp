@@ -17,14 +17,14 @@
 namespace gnmr::app {
 namespace {
 
-struct Arguments {
+struct ReportArguments {
   std::string directory;
   std::string out_path;
   bool plain = false;
   bool quiet = false;
 };
 
-int make_report(const Arguments& arguments) {
+int make_report(const ReportArguments& arguments) {
   const bool to_standard_output = arguments.out_path == "-";
   const std::string path = arguments.out_path.empty()
                                ? (std::filesystem::path(arguments.directory) / report::kReportName).string()
@@ -53,7 +53,7 @@ int make_report(const Arguments& arguments) {
 
 void add_report_command(CLI::App& program, Command& chosen) {
   CLI::App* const command = program.add_subcommand("report", "Show a run or a suite of runs as one HTML file");
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<ReportArguments>();
   command
       ->add_option("run", arguments->directory,
                    "Directory of a run (with run.json or journal.jsonl) or of a suite (with suite.json); it may be of "

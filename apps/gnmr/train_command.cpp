@@ -14,12 +14,12 @@
 namespace gnmr::app {
 namespace {
 
-struct Arguments {
+struct TrainArguments {
   TrainFlags flags;
   bool quiet = false;
 };
 
-constexpr const char* kFooter =
+constexpr const char* kTrainFooter =
     "Examples:\n"
     "  gnmr train                                        a small model, FP8, the controller on it\n"
     "  gnmr train --recipe none --controller none        the same in high precision\n"
@@ -43,10 +43,10 @@ std::string process_group() {
 void add_train_command(CLI::App& program, Command& chosen) {
   CLI::App* const command =
       program.add_subcommand("train", "Train a model in low precision, with the controller on it");
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<TrainArguments>();
   arguments->flags.add_to(*command);
   command->add_flag("-q,--quiet", arguments->quiet, "Print nothing but errors")->group("Output");
-  command->footer(std::string(kFooter) + kExitCodesHelp);
+  command->footer(std::string(kTrainFooter) + kExitCodesHelp);
   command->callback([&chosen, arguments] {
     chosen = [arguments] {
       const run::TrainSettings settings = arguments->flags.settings();

@@ -30,7 +30,7 @@ namespace {
 
 constexpr std::int64_t kMostThreads = 4096;
 
-struct Arguments {
+struct TuneArguments {
   TraceRequest input;
   OptionFlags flags;
   std::string evidence_path;
@@ -46,7 +46,7 @@ struct Arguments {
 };
 
 /// What is wrong with the flags is said before anything is read.
-void check(const Arguments& arguments) {
+void check(const TuneArguments& arguments) {
   const auto refuse = [](const std::string& what) { throw CommandError(kUsageError, what); };
   if (arguments.rule.healthy && !arguments.input.truth_path.empty()) {
     refuse("--healthy and --truth: a run whose faults are known is judged by them");
@@ -78,7 +78,7 @@ void check(const Arguments& arguments) {
 /// Reads the run in blocks, each replayed under all candidates.
 class RunReader {
  public:
-  RunReader(const Arguments& arguments, const std::vector<Unit>& units) : units_(units.size()) {
+  RunReader(const TuneArguments& arguments, const std::vector<Unit>& units) : units_(units.size()) {
     if (!arguments.input.truth_path.empty()) truth_.emplace(arguments.input.truth_path, units);
     if (!arguments.evidence_path.empty()) evidence_.emplace(arguments.evidence_path, units);
     // Some megabytes: enough to keep threads busy, little enough for any machine.
@@ -123,7 +123,7 @@ std::string run_name(const std::string& path) {
   return path == "-" ? std::string("standard input") : std::filesystem::path(path).filename().string();
 }
 
-TuneOutcome sweep(const Arguments& arguments, ProgressLine& progress, std::vector<std::string>& notes) {
+TuneOutcome sweep(const TuneArguments& arguments, ProgressLine& progress, std::vector<std::string>& notes) {
   TuneOutcome outcome{
       .run = run_name(arguments.input.path), .given = arguments.flags.options(), .rule = arguments.rule};
   outcome.rule.truth = !arguments.input.truth_path.empty();
@@ -161,7 +161,7 @@ TuneOutcome sweep(const Arguments& arguments, ProgressLine& progress, std::vecto
   return outcome;
 }
 
-int tune(Arguments& arguments) {
+int tune(TuneArguments& arguments) {
   check_trace_flags(arguments.input);
   check(arguments);
   ProgressLine progress(stderr, !arguments.quiet);
@@ -188,7 +188,7 @@ int tune(Arguments& arguments) {
   return kOk;
 }
 
-constexpr const char* kFooter =
+constexpr const char* kTuneFooter =
     "The run is replayed under a grid round the given options: tau - 1, delta_tau and fall_tau times 0.5 to 2.8,\n"
     "noise_factor halved and doubled, lock_steps, max_o; with --evidence also error_factor, and with\n"
     "--expected-error also error_ceiling. At most 200 replays, in one pass over the file. A recorded run does not\n"
@@ -209,7 +209,7 @@ constexpr const char* kFooter =
     "  gnmr tune norms.csv --evidence errors.csv --expected-error 0.026 --truth faults.csv\n"
     "  gnmr tune train.log.gz --rate 0.1 --all\n\n";
 
-void add_output_flags(CLI::App& command, Arguments& arguments) {
+void add_output_flags(CLI::App& command, TuneArguments& arguments) {
   constexpr const char* kGroup = "Output";
   command.add_option("-o,--out", arguments.out_path, "Write a page with charts and all replays; - is standard output")
       ->type_name("FILE.html")
@@ -229,7 +229,7 @@ void add_output_flags(CLI::App& command, Arguments& arguments) {
 
 void add_tune_command(CLI::App& program, Command& chosen) {
   CLI::App* const command = program.add_subcommand("tune", "Which thresholds suit my run? Replays it under many");
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<TuneArguments>();
   add_trace_flags(*command, arguments->input);
   command
       ->add_option("--evidence", arguments->evidence_path,
@@ -247,7 +247,7 @@ void add_tune_command(CLI::App& program, Command& chosen) {
       ->group("Choice");
   add_output_flags(*command, *arguments);
   arguments->flags.add_to(*command);
-  command->footer(std::string(kFooter) + kExitCodesHelp);
+  command->footer(std::string(kTuneFooter) + kExitCodesHelp);
   command->callback([&chosen, arguments] { chosen = [arguments] { return tune(*arguments); }; });
 }
 

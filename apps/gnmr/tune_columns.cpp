@@ -11,7 +11,9 @@ namespace {
 
 std::string number(double value) { return std::isnan(value) ? std::string("-") : fmt::format("{:.3g}", value); }
 
-std::string percent(double share) { return std::isnan(share) ? std::string("-") : fmt::format("{:.2f}%", 100 * share); }
+std::string share_text(double share) {
+  return std::isnan(share) ? std::string("-") : fmt::format("{:.2f}%", 100 * share);
+}
 
 /// Puts the columns together. Titles are short, since a terminal is narrow; the help says what they are.
 class ColumnList {
@@ -52,7 +54,7 @@ class ColumnList {
   }
 
   void add_share(const char* title, const char* help, double lab::TuneScore::*share) {
-    add(title, help, [share](const lab::TuneResult& result) { return percent(result.score.*share); });
+    add(title, help, [share](const lab::TuneResult& result) { return share_text(result.score.*share); });
   }
 
   void add_count(const char* title, const char* help, std::uint64_t lab::TuneScore::*count) {

@@ -13,13 +13,13 @@
 namespace gnmr::io {
 namespace {
 
-constexpr std::size_t kBufferBytes = std::size_t{1} << 17;
+constexpr std::size_t kInflatedBytes = std::size_t{1} << 17;
 constexpr int kGzipWindowBits = 15 + 16;  // 16: a gzip header and trailer, nothing else
 
 class GzipSource final : public ByteSource {
  public:
   explicit GzipSource(std::unique_ptr<ByteSource> compressed)
-      : ByteSource(compressed->name()), compressed_(std::move(compressed)), buffer_(kBufferBytes) {
+      : ByteSource(compressed->name()), compressed_(std::move(compressed)), buffer_(kInflatedBytes) {
     if (inflateInit2(&stream_, kGzipWindowBits) != Z_OK) throw Error(name() + ": no memory to decompress it");
   }
 

@@ -16,7 +16,7 @@
 namespace gnmr::io {
 namespace {
 
-constexpr std::string_view kKind = "this metrics.csv of Lightning";
+constexpr std::string_view kLightningMetrics = "this metrics.csv of Lightning";
 constexpr std::string_view kHint =
     "In on_before_optimizer_step, self.log_dict(grad_norm(self, norm_type=2)) logs them, with grad_norm of "
     "lightning.pytorch.utilities";
@@ -71,7 +71,7 @@ class LightningColumns {
     return any;
   }
 
-  NoNormsError no_norms() const { return no_norms_error(file_, kKind, fields_, pattern_, kHint); }
+  NoNormsError no_norms() const { return no_norms_error(file_, kLightningMetrics, fields_, pattern_, kHint); }
   std::size_t count() const { return count_; }
   bool is_default() const { return pattern_.is_default(); }
 

@@ -16,8 +16,8 @@
 namespace gnmr::io {
 namespace {
 
-constexpr std::string_view kHistory = "log_history.";
-constexpr std::string_view kKind = "this trainer_state.json";
+constexpr std::string_view kHistoryPrefix = "log_history.";
+constexpr std::string_view kTrainerState = "this trainer_state.json";
 
 std::string read_everything(ByteSource& source) {
   constexpr std::size_t kLeast = 4096;
@@ -74,15 +74,15 @@ class HistorySink final : public JsonSink {
 
   Error no_norms() const {
     const bool has_history = entry_fields_.list() != FieldNames().list();
-    return no_norms_error(file_, has_history ? kKind : "this JSON document", has_history ? entry_fields_ : fields_,
-                          pattern_);
+    return no_norms_error(file_, has_history ? kTrainerState : "this JSON document",
+                          has_history ? entry_fields_ : fields_, pattern_);
   }
 
  private:
   // Splits `log_history.3.loss` into the entry's number and the field.
   static bool split_entry(std::string_view path, std::string_view& entry, std::string_view& field) {
-    if (!path.starts_with(kHistory)) return false;
-    path.remove_prefix(kHistory.size());
+    if (!path.starts_with(kHistoryPrefix)) return false;
+    path.remove_prefix(kHistoryPrefix.size());
     const std::size_t dot = path.find('.');
     if (dot == std::string_view::npos || dot == 0) return false;
     if (!std::all_of(path.begin(), path.begin() + static_cast<std::ptrdiff_t>(dot), is_digit)) return false;

@@ -19,23 +19,23 @@
 namespace gnmr::io {
 namespace {
 
-constexpr std::string_view kMagic = "GNMRSIGS";
+constexpr std::string_view kSignalsMagic = "GNMRSIGS";
 constexpr std::size_t kHeaderBytes = 16;
 
 std::size_t row_bytes(std::size_t unit_count) { return sizeof(std::int64_t) + unit_count * sizeof(float); }
 
 std::string header_bytes(std::size_t unit_count) {
-  std::string out(kMagic);
+  std::string out(kSignalsMagic);
   append_little_endian(out, kSignalsVersion);
   append_little_endian(out, static_cast<std::uint32_t>(unit_count));
   return out;
 }
 
 std::size_t read_header(std::string_view bytes, const std::string& path) {
-  if (bytes.size() < kHeaderBytes || !bytes.starts_with(kMagic)) {
+  if (bytes.size() < kHeaderBytes || !bytes.starts_with(kSignalsMagic)) {
     throw Error(path + ": [signals] byte 0: this is not a file of signals");
   }
-  LittleEndianReader reader(bytes.substr(kMagic.size()), path + ": [signals]", kMagic.size());
+  LittleEndianReader reader(bytes.substr(kSignalsMagic.size()), path + ": [signals]", kSignalsMagic.size());
   const auto version = reader.take<std::uint32_t>();
   if (version != kSignalsVersion) {
     throw error_at(path, "[signals] byte 8: version " + std::to_string(version) + ", this program reads " +

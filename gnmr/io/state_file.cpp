@@ -21,7 +21,7 @@
 namespace gnmr::io {
 namespace {
 
-constexpr std::string_view kMagic = "GNMRSTAT";
+constexpr std::string_view kStateMagic = "GNMRSTAT";
 constexpr std::size_t kChecksumAt = 24;
 constexpr std::size_t kHeaderSize = 32;
 constexpr std::size_t kLongestSectionName = 255;
@@ -131,7 +131,7 @@ std::uint64_t checksum_of(std::string_view file) {
 }
 
 std::string header(std::uint32_t section_count, std::uint64_t file_size, std::uint64_t checksum) {
-  std::string out(kMagic);
+  std::string out(kStateMagic);
   append_little_endian(out, kStateVersion);
   append_little_endian(out, section_count);
   append_little_endian(out, file_size);
@@ -155,9 +155,9 @@ struct Header {
 
 // What can be judged before the rest of the file is read.
 Header check_header(std::string_view start) {
-  if (start.substr(0, kMagic.size()) != kMagic) refuse("byte 0: this is not a state file");
+  if (start.substr(0, kStateMagic.size()) != kStateMagic) refuse("byte 0: this is not a state file");
   LittleEndianReader reader(start, "[state] header,");
-  reader.take_bytes(kMagic.size());
+  reader.take_bytes(kStateMagic.size());
   const auto version = reader.take<std::uint32_t>();
   if (version < 1 || version > kStateVersion) {
     refuse(fmt::format("byte 8: version {}, this program reads 1 to {}", version, kStateVersion));

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-double median(std::vector<double> values) {
+double median_or_nan(std::vector<double> values) {
   if (values.empty()) return kNan;
   const std::size_t middle = values.size() / 2;
   std::sort(values.begin(), values.end());
@@ -106,7 +106,7 @@ double typical_ms(const std::vector<run::TrainLine>& lines, const std::vector<ru
     all.push_back(1000 * line.seconds);
     if (!longer.contains(line.step)) milliseconds.push_back(1000 * line.seconds);
   }
-  return median(milliseconds.empty() ? std::move(all) : std::move(milliseconds));
+  return median_or_nan(milliseconds.empty() ? std::move(all) : std::move(milliseconds));
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
 double per(double part, double whole) { return whole > 0 ? part / whole : 0; }
 
-double median(std::vector<double> values) {
+double lower_median(std::vector<double> values) {
   if (values.empty()) return kNone;
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
   std::nth_element(values.begin(), middle, values.end());
@@ -194,9 +194,9 @@ class Tuner::Replay {
         if (candidate_.options.fall_tau > 0) falls.push_back(smallest_fall(unit, candidate_.options));
       }
     }
-    score.sees_rise = median(std::move(rises));
-    score.sees_fall = median(std::move(falls));
-    score.sees_error = median(std::move(errors));
+    score.sees_rise = lower_median(std::move(rises));
+    score.sees_fall = lower_median(std::move(falls));
+    score.sees_error = lower_median(std::move(errors));
   }
 
   TuneCandidate candidate_;

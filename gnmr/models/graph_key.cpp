@@ -52,7 +52,7 @@ bool uses_delayed(const nn::Recipe& recipe) {
 }
 
 /// Whether what a layer does in this pass depends on the key alone.
-bool is_plain(const LinearPaths& paths) {
+bool depends_on_key_alone(const LinearPaths& paths) {
   return paths.hook == nullptr && paths.comparison == nn::Comparison::none && paths.observing &&
          !paths.measure_products && !paths.measure_casts && !paths.save_low;
 }
@@ -95,7 +95,7 @@ bool GraphKeys::take_parameters(LlamaBlockImpl& block, const at::Tensor& input, 
 /// What a layer does; false: it is not the same work in each step.
 bool GraphKeys::take_layer(std::size_t index, nn::SwitchableLinearImpl& layer, GraphKey& key) {
   LinearPaths& paths = layer.paths();
-  if (!is_plain(paths)) return false;
+  if (!depends_on_key_alone(paths)) return false;
   if (paths.recipe == nullptr) return true;
   // They are made at the first use, and must not be in a graph's memory.
   if (paths.numbers == nullptr || !nn::has_device_numbers(layer.weight)) return false;

@@ -25,16 +25,16 @@ struct RecomputedBlock : torch::CustomClassHolder {
 };
 
 // What a step measures and remembers is counted when the block runs again, not twice.
-class Unobserved {
+class UnobservedRerun {
  public:
-  explicit Unobserved(LlamaBlockImpl& block)
+  explicit UnobservedRerun(LlamaBlockImpl& block)
       : layers_{&block.q->paths(),    &block.k->paths(),  &block.v->paths(),   &block.o->paths(),
                 &block.gate->paths(), &block.up->paths(), &block.down->paths()} {
     for (std::size_t i = 0; i < layers_.size(); ++i) before_[i] = std::exchange(layers_[i]->observing, false);
   }
-  Unobserved(const Unobserved&) = delete;
-  Unobserved& operator=(const Unobserved&) = delete;
-  ~Unobserved() {
+  UnobservedRerun(const UnobservedRerun&) = delete;
+  UnobservedRerun& operator=(const UnobservedRerun&) = delete;
+  ~UnobservedRerun() {
     for (std::size_t i = 0; i < layers_.size(); ++i) layers_[i]->observing = before_[i];
   }
 
@@ -52,7 +52,7 @@ class RecomputeFunction : public torch::autograd::Function<RecomputeFunction> {
     context->save_for_backward({input});
     context->saved_data["block"] = c10::IValue::make_capsule(recomputed);
     context->saved_data["parameters"] = static_cast<std::int64_t>(parameters.size());
-    const Unobserved unobserved(*recomputed->block);
+    const UnobservedRerun unobserved(*recomputed->block);
     return recomputed->block->forward(input, recomputed->table);
   }
 

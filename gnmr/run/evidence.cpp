@@ -15,11 +15,11 @@
 namespace gnmr::run {
 namespace {
 
-constexpr io::RecordShape kLines{};
-constexpr std::size_t kQueueBytes = std::size_t{4} << 20U;
-constexpr std::chrono::seconds kLongestWait{2};
+constexpr io::RecordShape kEvidenceLines{};
+constexpr std::size_t kEvidenceBytes = std::size_t{4} << 20U;
+constexpr std::chrono::seconds kEvidenceWait{2};
 
-void append_field(std::string& out, const char* name, double value) {
+void append_number(std::string& out, const char* name, double value) {
   out += ",\"";
   out += name;
   out += "\":";
@@ -39,8 +39,8 @@ EvidenceLine read_line(const Json& object) {
 }  // namespace
 
 EvidenceWriter::EvidenceWriter(const std::string& path, io::ExistingFile existing) {
-  io::RecordFile file = io::open_record_file(path, existing, kLines);
-  sink_ = io::make_background_sink(std::move(file.file), {.shape = kLines, .queue_bytes = kQueueBytes});
+  io::RecordFile file = io::open_record_file(path, existing, kEvidenceLines);
+  sink_ = io::make_background_sink(std::move(file.file), {.shape = kEvidenceLines, .queue_bytes = kEvidenceBytes});
 }
 
 void EvidenceWriter::write(const EvidenceLine& line) {
@@ -48,14 +48,14 @@ void EvidenceWriter::write(const EvidenceLine& line) {
   io::append_json_number(line_, line.step);
   line_ += R"(,"unit":)";
   io::append_json_string(line_, line.unit);
-  append_field(line_, "relative_error", line.relative_error);
-  append_field(line_, "saturated", line.saturated);
-  append_field(line_, "flushed", line.flushed);
+  append_number(line_, "relative_error", line.relative_error);
+  append_number(line_, "saturated", line.saturated);
+  append_number(line_, "flushed", line.flushed);
   line_ += "}\n";
   sink_->append(line_);
 }
 
-bool EvidenceWriter::close() { return sink_->close(kLongestWait); }
+bool EvidenceWriter::close() { return sink_->close(kEvidenceWait); }
 
 std::vector<EvidenceLine> read_evidence(const std::string& path) {
   const std::unique_ptr<io::ByteSource> source = io::open_byte_source(path);

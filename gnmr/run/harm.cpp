@@ -15,15 +15,15 @@
 namespace gnmr::run {
 namespace {
 
-constexpr io::RecordShape kLines{};
-constexpr std::size_t kQueueBytes = std::size_t{4} << 20U;
-constexpr std::chrono::seconds kLongestWait{2};
+constexpr io::RecordShape kHarmLines{};
+constexpr std::size_t kHarmBytes = std::size_t{4} << 20U;
+constexpr std::chrono::seconds kHarmWait{2};
 
 }  // namespace
 
 HarmWriter::HarmWriter(const std::string& path, io::ExistingFile existing) {
-  io::RecordFile file = io::open_record_file(path, existing, kLines);
-  sink_ = io::make_background_sink(std::move(file.file), {.shape = kLines, .queue_bytes = kQueueBytes});
+  io::RecordFile file = io::open_record_file(path, existing, kHarmLines);
+  sink_ = io::make_background_sink(std::move(file.file), {.shape = kHarmLines, .queue_bytes = kHarmBytes});
 }
 
 void HarmWriter::write(const HarmLine& line) {
@@ -37,7 +37,7 @@ void HarmWriter::write(const HarmLine& line) {
   sink_->append(line_);
 }
 
-bool HarmWriter::close() { return sink_->close(kLongestWait); }
+bool HarmWriter::close() { return sink_->close(kHarmWait); }
 
 std::vector<HarmLine> read_harm(const std::string& path) {
   const std::unique_ptr<io::ByteSource> source = io::open_byte_source(path);

@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kTwoTo53 = 9007199254740992.0;  // whole numbers below it are exact in a double
 
-[[noreturn]] void fail(std::string_view key, std::string_view expected, const Json& got) {
+[[noreturn]] void refuse_value(std::string_view key, std::string_view expected, const Json& got) {
   throw Error(fmt::format("`{}`: expected {}, got {}", key, expected, got.type_name()));
 }
 
@@ -45,7 +45,7 @@ double number_of(const Json& value, std::string_view key) {
   if (value == "inf") return std::numeric_limits<double>::infinity();
   if (value == "-inf") return -std::numeric_limits<double>::infinity();
   if (value == "nan") return std::numeric_limits<double>::quiet_NaN();
-  fail(key, "a number", value);
+  refuse_value(key, "a number", value);
 }
 
 std::int64_t whole_of(const Json& value, std::string_view key) {
@@ -59,16 +59,16 @@ std::int64_t whole_of(const Json& value, std::string_view key) {
     if (std::trunc(number) == number && std::abs(number) < kTwoTo53) return static_cast<std::int64_t>(number);
     throw Error(fmt::format("`{}`: expected a whole number, got {}", key, number));
   }
-  fail(key, "a whole number of 64 bits", value);
+  refuse_value(key, "a whole number of 64 bits", value);
 }
 
 std::string text_of(const Json& value, std::string_view key) {
-  if (!value.is_string()) fail(key, "a string", value);
+  if (!value.is_string()) refuse_value(key, "a string", value);
   return value.get<std::string>();
 }
 
 bool truth_of(const Json& value, std::string_view key) {
-  if (!value.is_boolean()) fail(key, "true or false", value);
+  if (!value.is_boolean()) refuse_value(key, "true or false", value);
   return value.get<bool>();
 }
 

@@ -15,7 +15,7 @@
 namespace gnmr::run {
 namespace {
 
-constexpr io::RecordShape kLines{};
+constexpr io::RecordShape kMetricsLines{};
 
 void append_kind(std::string& out, std::string_view kind) {
   out += R"({"kind":")";
@@ -122,9 +122,9 @@ class MetricsCollector {
 }  // namespace
 
 MetricsWriter::MetricsWriter(const MetricsSettings& settings) {
-  io::RecordFile opened = io::open_record_file(settings.path, settings.existing, kLines);
-  sink_ = io::make_background_sink(std::move(opened.file),
-                                   {.shape = kLines, .queue_bytes = settings.queue_bytes, .drop_note = drop_note});
+  io::RecordFile opened = io::open_record_file(settings.path, settings.existing, kMetricsLines);
+  sink_ = io::make_background_sink(
+      std::move(opened.file), {.shape = kMetricsLines, .queue_bytes = settings.queue_bytes, .drop_note = drop_note});
   if (!opened.had_records) return;
   append_kind(line_, "resume");
   append_field(line_, "step", settings.resume_step);

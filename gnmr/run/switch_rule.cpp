@@ -11,7 +11,7 @@
 namespace gnmr::run {
 namespace {
 
-[[noreturn]] void fail(std::string_view text, std::string_view what) {
+[[noreturn]] void refuse_rule(std::string_view text, std::string_view what) {
   throw Error(fmt::format("{}: {}; a rule is GLOB=high or GLOB=low, with @A:B, @A: or @:B for steps A to B",
                           io::in_quotes(text), what));
 }
@@ -19,18 +19,18 @@ namespace {
 void read_step(std::string_view digits, std::string_view text, std::int64_t& step) {
   if (digits.empty()) return;  // that side is open
   if (!io::is_digit(digits[0]) || !io::parse_whole(digits, step) || step < 1) {
-    fail(text, fmt::format("expected a step from 1 on, got {}", io::in_quotes(digits)));
+    refuse_rule(text, fmt::format("expected a step from 1 on, got {}", io::in_quotes(digits)));
   }
 }
 
 void read_steps(std::string_view steps, std::string_view text, SwitchRule& rule) {
   const std::size_t colon = steps.find(':');
-  if (colon == std::string_view::npos) fail(text, "steps need a `:`");
-  if (steps.size() == 1) fail(text, "there is no step round the `:`");
+  if (colon == std::string_view::npos) refuse_rule(text, "steps need a `:`");
+  if (steps.size() == 1) refuse_rule(text, "there is no step round the `:`");
   read_step(steps.substr(0, colon), text, rule.first_step);
   read_step(steps.substr(colon + 1), text, rule.last_step);
   if (rule.first_step > rule.last_step) {
-    fail(text, fmt::format("step {} comes after step {}", rule.first_step, rule.last_step));
+    refuse_rule(text, fmt::format("step {} comes after step {}", rule.first_step, rule.last_step));
   }
 }
 
@@ -42,17 +42,18 @@ bool SwitchRule::applies(std::string_view name, std::int64_t step) const {
 
 SwitchRule parse_switch_rule(std::string_view text) {
   const std::size_t equals = text.rfind('=');
-  if (equals == std::string_view::npos) fail(text, "there is no `=`");
+  if (equals == std::string_view::npos) refuse_rule(text, "there is no `=`");
   SwitchRule rule;
   rule.glob = text.substr(0, equals);
-  if (rule.glob.empty()) fail(text, "there is nothing before the `=`");
+  if (rule.glob.empty()) refuse_rule(text, "there is nothing before the `=`");
   std::string_view path = text.substr(equals + 1);
   const std::size_t at = path.find('@');
   if (at != std::string_view::npos) {
     read_steps(path.substr(at + 1), text, rule);
     path = path.substr(0, at);
   }
-  if (path != "high" && path != "low") fail(text, fmt::format("expected high or low, got {}", io::in_quotes(path)));
+  if (path != "high" && path != "low")
+    refuse_rule(text, fmt::format("expected high or low, got {}", io::in_quotes(path)));
   rule.path = path == "high" ? Path::high : Path::low;
   return rule;
 }

@@ -140,7 +140,9 @@ TrainSettings read_settings(std::string_view json_text) {
   const auto& specs = setting_specs();
   try {
     const Json document = parse_object(json_text);
-    for (const auto& [key, value] : document.items()) {
+    for (const auto& item : document.items()) {
+      const std::string& key = item.key();  // no structured binding: clang 14 does not capture one
+      const Json& value = item.value();
       if (key == kOptionsKey) {
         settings.options = io::read_options(value.dump());
         continue;

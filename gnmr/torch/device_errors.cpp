@@ -25,7 +25,7 @@ kernels::ThinMatrix thin_matrix(const at::Tensor& matrix) {
           .columns = static_cast<std::uint64_t>(matrix.size(1))};
 }
 
-kernels::ResultView view_of(const at::Tensor& matrix) { return {matrix.const_data_ptr(), element_type(matrix)}; }
+kernels::ResultView result_view(const at::Tensor& matrix) { return {matrix.const_data_ptr(), element_type(matrix)}; }
 
 std::uint64_t count_of(const at::Tensor& matrix) { return static_cast<std::uint64_t>(matrix.numel()); }
 
@@ -81,8 +81,8 @@ void add_error(const at::Tensor& low, const at::Tensor& high, kernels::ErrorTota
   const at::Tensor low_source = low.contiguous();
   const at::Tensor high_source = high.contiguous();
   const at::Tensor space = workspace(kernels::compare_workspace_bytes(count_of(high)), high);
-  kernels::add_error(view_of(low_source), view_of(high_source), count_of(high), totals, space.mutable_data_ptr(),
-                     current_stream(high.device()));
+  kernels::add_error(result_view(low_source), result_view(high_source), count_of(high), totals,
+                     space.mutable_data_ptr(), current_stream(high.device()));
 }
 
 void add_rows_error(const at::Tensor& low, const at::Tensor& left, const at::Tensor& weight, bool is_transposed,
@@ -113,7 +113,7 @@ void add_projected_error(const at::Tensor& low, const at::Tensor& signs, const a
 void add_square(const at::Tensor& matrix, double* sum) {
   const at::Tensor source = matrix.contiguous();
   const at::Tensor space = workspace(kernels::compare_workspace_bytes(count_of(source)), source);
-  kernels::add_square(view_of(source), count_of(source), sum, space.mutable_data_ptr(),
+  kernels::add_square(result_view(source), count_of(source), sum, space.mutable_data_ptr(),
                       current_stream(source.device()));
 }
 

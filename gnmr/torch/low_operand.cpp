@@ -17,7 +17,7 @@
 namespace gnmr::nn {
 namespace {
 
-constexpr std::size_t index_of(Product product) { return static_cast<std::size_t>(product); }
+constexpr std::size_t product_index(Product product) { return static_cast<std::size_t>(product); }
 
 StepClock clock_of(const LinearPaths& paths) { return paths.clock != nullptr ? *paths.clock : StepClock{}; }
 
@@ -49,7 +49,7 @@ struct Casting {
 
   bool was_changed() const { return !source.is_same(matrix); }
   formats::Statistics& evidence(Product product, std::size_t place) const {
-    return paths.measured[index_of(product)].casts[place];
+    return paths.measured[product_index(product)].casts[place];
   }
 };
 
@@ -59,7 +59,7 @@ std::optional<float> delayed_scale(LinearPaths& paths, const OperandUse& use, co
     const at::Tensor scale = numbers_of(paths, source.device()).delayed_scale(use.product, use.place);
     return scale.defined() ? std::optional(scale.item<float>()) : std::nullopt;
   }
-  const formats::DelayedState& state = paths.delayed[index_of(use.product)][use.place];
+  const formats::DelayedState& state = paths.delayed[product_index(use.product)][use.place];
   return state.observations > 0 ? std::optional(state.scale) : std::nullopt;
 }
 
@@ -93,7 +93,7 @@ at::Tensor cast_to_numbers(const Casting& casting) {
 bool observes_in_cast(const LinearPaths& paths, Product product, std::size_t place, const at::Tensor& matrix) {
   const Operand operand = recipes::operands_of(product)[place];
   const Product first = operand == Operand::output_gradient ? Product::input_gradient : Product::forward;
-  if (product != first || paths.hook != nullptr || !paths.low[index_of(product)]) return false;
+  if (product != first || paths.hook != nullptr || !paths.low[product_index(product)]) return false;
   const auto& rule = paths.recipe->rule(product, place);
   return rule && is_delayed(*rule) && can_cast_to_fp8(matrix, *rule);
 }
@@ -185,7 +185,8 @@ void observe(LinearPaths& paths, Product product, std::size_t place, const at::T
 }
 
 bool can_share_cast(const LinearPaths& paths, const OperandUse& use, const at::Tensor& matrix) {
-  if (paths.recipe == nullptr || !paths.low[index_of(use.product)] || !paths.low[index_of(use.other_product)]) {
+  if (paths.recipe == nullptr || !paths.low[product_index(use.product)] ||
+      !paths.low[product_index(use.other_product)]) {
     return false;
   }
   const auto& rule = paths.recipe->rule(use.product, use.place);
@@ -201,7 +202,7 @@ bool counts_casts(const LinearPaths& paths) { return paths.measure_casts && path
 void add_evidence(LinearPaths& paths, const OperandUse& use, const CastCounts& counts, const c10::Device& device) {
   const auto add = [&](Product product, std::size_t place, const formats::Statistics* on_device) {
     if (on_device == nullptr) {
-      paths.measured[index_of(product)].casts[place] += counts.on_host;
+      paths.measured[product_index(product)].casts[place] += counts.on_host;
       return;
     }
     const auto bytes = [&](const formats::Statistics* statistics) {

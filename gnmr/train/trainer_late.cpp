@@ -11,7 +11,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_from(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 nn::Pass pass_of(PassKind kind) {
   switch (kind) {
@@ -51,7 +51,7 @@ void Trainer::train_late(std::int64_t step) {
   units_->begin_step(now.plan.batch, pass_of(now.plan.pass), now.plan.again);
   now.recovered = supervisor_->recovered_count();
   now.high = static_cast<std::int64_t>(units_->high_count());
-  outcome_.control_seconds += seconds_since(start);
+  outcome_.control_seconds += seconds_from(start);
   const bool first_run = now.plan.pass == PassKind::step && !now.plan.again;
   const double aside_seconds = first_run ? measure_harm(now.plan.batch) : 0;
   const auto pass_start = Clock::now();
@@ -59,11 +59,11 @@ void Trainer::train_late(std::int64_t step) {
   gate_->pass(
       now.numbers,
       {.hold = now.plan.hold, .flags = supervisor_->gate_flags(), .learning_rate = learning_rate(schedule_, step)});
-  now.pass_seconds = seconds_since(pass_start);
+  now.pass_seconds = seconds_from(pass_start);
   units_->end_step();
   drop_gradients();
   settle_late();
-  now.seconds = seconds_since(start) - aside_seconds;
+  now.seconds = seconds_from(start) - aside_seconds;
   outcome_.step_seconds += now.seconds;
   unsettled_ = std::move(now);
 }
@@ -104,7 +104,7 @@ void Trainer::settle_late() {
     held_[step.plan.batch] = {.loss = pass.loss, .squares = pass.squares.parameters, .own_norm = pass.own_norm};
   }
   count_late(step, pass, ruling, comes_again);
-  outcome_.control_seconds += seconds_since(start);
+  outcome_.control_seconds += seconds_from(start);
   write_evidence(number, [&](UnitIndex unit) { return pass.casts[unit]; });
   tell_step({.step = number,
              .loss = pass.loss,

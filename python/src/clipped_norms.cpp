@@ -88,7 +88,7 @@ class DeviceNorms {
 };
 
 template <class Number>
-View<const Number> view_of(const std::vector<Number>& values, nb::handle owner) {
+View<const Number> norms_view(const std::vector<Number>& values, nb::handle owner) {
   return View<const Number>(values.data(), {values.size()}, owner);
 }
 
@@ -123,13 +123,13 @@ void bind_clipped_norms(nb::module_& module) {
            "Waits for the numbers of one of the last two steps: the norm of all gradients and what clipping multiplied "
            "them with (0 where the norm is not finite). The views below are of that step then.")
       .def_prop_ro(
-          "norms", [](const DeviceNorms& self) { return view_of(self.norms(), nb::find(self)); },
+          "norms", [](const DeviceNorms& self) { return norms_view(self.norms(), nb::find(self)); },
           "One a unit; valid until the next `read`.")
       .def_prop_ro(
-          "sampled", [](const DeviceNorms& self) { return view_of(self.sampled(), nb::find(self)); },
+          "sampled", [](const DeviceNorms& self) { return norms_view(self.sampled(), nb::find(self)); },
           "One a unit, 0: no gradient; valid until the next `read`.")
       .def_prop_ro(
-          "sums", [](const DeviceNorms& self) { return view_of(self.sums(), nb::find(self)); },
+          "sums", [](const DeviceNorms& self) { return norms_view(self.sums(), nb::find(self)); },
           "Squared norms, one a unit and one of all that belongs to none; valid until the next `read`.");
 }
 

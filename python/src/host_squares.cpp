@@ -111,7 +111,7 @@ double one_sum(std::uint64_t pointer, std::uint64_t count, std::uint8_t type, st
 }
 
 template <class Number>
-View<const Number> view_of(const std::vector<Number>& values, nb::handle owner) {
+View<const Number> squares_view(const std::vector<Number>& values, nb::handle owner) {
   return View<const Number>(values.data(), {values.size()}, owner);
 }
 
@@ -129,13 +129,13 @@ void bind_host_squares(nb::module_& module) {
            "Reads the gradients: addresses (0: there is none) and types (0 float32, 1 bfloat16, 2 float16). `others`, "
            "where given, are sums of squares that were made elsewhere, below 0 for tensors with an address or none.")
       .def_prop_ro(
-          "norms", [](const HostSquares& self) { return view_of(self.norms(), nb::find(self)); },
+          "norms", [](const HostSquares& self) { return squares_view(self.norms(), nb::find(self)); },
           nb::sig("def norms(self) -> memoryview"), "One a unit; valid until the next measurement.")
       .def_prop_ro(
-          "sampled", [](const HostSquares& self) { return view_of(self.sampled(), nb::find(self)); },
+          "sampled", [](const HostSquares& self) { return squares_view(self.sampled(), nb::find(self)); },
           nb::sig("def sampled(self) -> memoryview"), "One a unit, 0: no gradient; valid until the next measurement.")
       .def_prop_ro(
-          "sums", [](const HostSquares& self) { return view_of(self.sums(), nb::find(self)); },
+          "sums", [](const HostSquares& self) { return squares_view(self.sums(), nb::find(self)); },
           nb::sig("def sums(self) -> memoryview"),
           "Squared norms, one a unit and one of all that belongs to none; valid until the next measurement.")
       .def("set_unit", &HostSquares::set_unit, "unit"_a, "square"_a,

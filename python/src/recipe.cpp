@@ -16,7 +16,7 @@ using recipes::CastRule;
 using recipes::DelayedMemory;
 using recipes::Recipe;
 
-constexpr std::size_t kPiecesAThread = 2;
+constexpr std::size_t kRecipePieces = 2;
 
 struct HostMatrix {
   std::uint64_t pointer;
@@ -32,7 +32,7 @@ void cast(const Recipe& self, std::size_t product, std::size_t place, std::uint6
   const HostMatrix from{input, rows, cols, input_stride};
   const nb::gil_scoped_release released;
   recipes::cast_on_host({.rule = rule, .delayed_scale = scale, .seed = seed}, from.view(),
-                        {reinterpret_cast<float*>(output), rows, cols, cols}, on_threads(threads, kPiecesAThread));
+                        {reinterpret_cast<float*>(output), rows, cols, cols}, on_threads(threads, kRecipePieces));
 }
 
 void bind_rules(nb::class_<Recipe>& recipe) {
@@ -90,7 +90,7 @@ void bind_rules(nb::class_<Recipe>& recipe) {
           "scaling, 0: that of the matrix itself.");
 }
 
-std::string_view name_of(kernels::CastGroups groups) {
+std::string_view role_name(kernels::CastGroups groups) {
   switch (groups) {
     case kernels::CastGroups::row:
       return "row";
@@ -118,7 +118,7 @@ void bind_codes(nb::class_<Recipe>& recipe) {
           "fp8_groups",
           [](const Recipe& self, std::size_t product, std::size_t place) {
             const recipes::Grouping grouping = rule_of(self, product, place).grouping;
-            return name_of(recipes::fp8_groups<kernels::CastGroups>(grouping, false));
+            return role_name(recipes::fp8_groups<kernels::CastGroups>(grouping, false));
           },
           "product"_a, "place"_a,
           "Which codes of an operand share a scale: all (`tensor`), a `row` of what is summed over, 128 of them "
@@ -183,7 +183,7 @@ void bind_recipe(nb::module_& module) {
       "finite_amax",
       [](std::uint64_t pointer, std::size_t rows, std::size_t cols, std::size_t stride, std::size_t threads) {
         return recipes::amax_on_host(HostMatrix{pointer, rows, cols, stride}.view(),
-                                     on_threads(threads, kPiecesAThread));
+                                     on_threads(threads, kRecipePieces));
       },
       "pointer"_a, "rows"_a, "cols"_a, "stride"_a, "threads"_a, nb::call_guard<nb::gil_scoped_release>(),
       "The largest magnitude among the finite values of a float32 matrix at an address in host memory.");

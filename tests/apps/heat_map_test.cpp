@@ -12,7 +12,7 @@
 namespace gnmr::app {
 namespace {
 
-std::vector<std::string> lines_of(const std::string& text) {
+std::vector<std::string> map_lines(const std::string& text) {
   std::vector<std::string> lines;
   std::istringstream stream(text);
   for (std::string line; std::getline(stream, line);) lines.push_back(line);
@@ -38,7 +38,7 @@ Picture draw(std::size_t units, int steps, const HeatMapStyle& style) {
     if (step == 45) norms[2] = std::numeric_limits<double>::quiet_NaN();
     map.add(controller, controller.step({.step = step, .norms = norms}));
   }
-  return {lines_of(map.draw()), map.line_count()};
+  return {map_lines(map.draw()), map.line_count()};
 }
 
 TEST(HeatMap, ShowsARiseARecoveryAndANan) {

@@ -26,6 +26,12 @@ inline std::string read_file(const std::filesystem::path& path) {
   return text.str();
 }
 
+inline bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+#ifdef GNMR_GOLDEN_DIR
+inline std::string golden(const std::string& name) { return std::string(GNMR_GOLDEN_DIR) + "/" + name; }
+#endif
+
 /// A folder that goes away with the test.
 class Scratch {
  public:

@@ -16,6 +16,7 @@ namespace gnmr {
 namespace {
 
 using nlohmann::json;
+using testing::golden;
 using testing::ProgramRun;
 using testing::run_gnmr;
 using testing::Scratch;
@@ -35,8 +36,6 @@ std::vector<std::string> golden_names() {
   std::sort(names.begin(), names.end());
   return names;
 }
-
-std::string golden(const std::string& name) { return std::string(GNMR_GOLDEN_DIR) + "/" + name; }
 
 class ReplayGolden : public ::testing::TestWithParam<std::string> {};
 

@@ -12,13 +12,11 @@ namespace gnmr {
 namespace {
 
 using nlohmann::json;
+using testing::golden;
+using testing::has;
 using testing::ProgramRun;
 using testing::run_gnmr;
 using testing::Scratch;
-
-std::string golden(const std::string& name) { return std::string(GNMR_GOLDEN_DIR) + "/" + name; }
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 /// Twelve units of steady norms, one of which goes wrong for five steps; the truth, and errors that show it.
 struct SmallRun {

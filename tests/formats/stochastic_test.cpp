@@ -15,7 +15,7 @@ namespace {
 using testing::kAllFormats;
 using testing::Noise;
 
-std::vector<float> rounded(const Cast& cast, std::vector<float> values) {
+std::vector<float> cast_values(const Cast& cast, std::vector<float> values) {
   round_values(cast, values, values);
   return values;
 }
@@ -32,7 +32,7 @@ TEST(Stochastic, TheMeanIsKept) {
         const double true_share = (static_cast<double>(value) - low) / (high - low);
         const Cast cast{.format = format, .rounding = Rounding::stochastic, .seed = 77 + code};
         std::size_t up = 0;
-        for (const float result : rounded(cast, std::vector<float>(kCount, value))) {
+        for (const float result : cast_values(cast, std::vector<float>(kCount, value))) {
           ASSERT_TRUE(static_cast<double>(result) == low || static_cast<double>(result) == high);
           if (static_cast<double>(result) == high) ++up;
         }
@@ -49,15 +49,16 @@ TEST(Stochastic, SeedAndIndexDecide) {
   Noise noise(1);
   for (float& value : values) value = noise.normal();
   const Cast cast{.format = Format::e2m1, .rounding = Rounding::stochastic, .seed = 5, .first_index = 0xfffff000u};
-  const std::vector<float> whole = rounded(cast, values);
-  EXPECT_EQ(whole, rounded(cast, values));
+  const std::vector<float> whole = cast_values(cast, values);
+  EXPECT_EQ(whole, cast_values(cast, values));
   Cast other = cast;
   other.seed = 6;
-  EXPECT_NE(whole, rounded(other, values));
+  EXPECT_NE(whole, cast_values(other, values));
   for (const std::size_t cut : {1u, 13u, 4096u, 4099u}) {
     Cast tail = cast;
     tail.first_index += cut;
-    const std::vector<float> part = rounded(tail, {values.begin() + static_cast<std::ptrdiff_t>(cut), values.end()});
+    const std::vector<float> part =
+        cast_values(tail, {values.begin() + static_cast<std::ptrdiff_t>(cut), values.end()});
     EXPECT_EQ(part, std::vector<float>(whole.begin() + static_cast<std::ptrdiff_t>(cut), whole.end())) << cut;
   }
 }
@@ -75,7 +76,7 @@ TEST(Stochastic, ValuesOfTheFormatStay) {
     for (std::uint32_t code = 0; code <= layout_of(format).max_code; ++code) {
       values.push_back(static_cast<float>(reference::decode(format, code)));
     }
-    EXPECT_EQ(rounded({.format = format, .rounding = Rounding::stochastic, .seed = 9}, values), values);
+    EXPECT_EQ(cast_values({.format = format, .rounding = Rounding::stochastic, .seed = 9}, values), values);
   }
 }
 
@@ -86,8 +87,8 @@ TEST(Stochastic, NotEvenTheLowestThresholdMovesAValueOfTheFormat) {
   for (const Format format : kAllFormats) {
     const auto value = static_cast<float>(reference::decode(format, layout_of(format).max_code / 2));
     const Cast cast{.format = format, .rounding = Rounding::stochastic, .seed = 9, .first_index = index};
-    EXPECT_EQ(rounded(cast, {value})[0], value) << format_name(format);
-    EXPECT_GT(rounded(cast, {value * 1.001f})[0], value * 1.001f) << format_name(format);
+    EXPECT_EQ(cast_values(cast, {value})[0], value) << format_name(format);
+    EXPECT_GT(cast_values(cast, {value * 1.001f})[0], value * 1.001f) << format_name(format);
   }
 }
 

@@ -16,7 +16,7 @@
 #include "gnmr/io/trace.h"
 #include "gnmr/io/units_json.h"
 
-namespace gnmr::io::test {
+namespace gnmr::io::golden {
 
 struct GoldenRow {
   std::int64_t step;
@@ -79,4 +79,4 @@ inline nlohmann::json decision_json(const Decision& decision, const std::vector<
           {"recovered", names(decision.recovered)}};
 }
 
-}  // namespace gnmr::io::test
+}  // namespace gnmr::io::golden

@@ -13,7 +13,7 @@ namespace gnmr::io {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-const double kNone = std::nan("");
+const double kNoNumber = std::nan("");
 
 template <typename Record>
 std::string line_of(const Record& record) {
@@ -23,7 +23,7 @@ std::string line_of(const Record& record) {
 }
 
 template <typename Record>
-Record parsed(std::string line) {
+Record parsed_line(std::string line) {
   if (line.ends_with('\n')) line.pop_back();
   return std::get<Record>(parse_journal_line(line).value());
 }
@@ -36,7 +36,7 @@ TEST(JournalFormat, StepLinesLeaveOutWhatIsNotKnown) {
   EXPECT_EQ(line_of(JournalStep{.step = 7, .sampled = 8, .risks = 1, .recovered = 2, .cost_share = 0.25}),
             R"({"kind":"step","step":7,"sampled":8,"risks":1,"common":false,"recovered":2,"cost_share":0.25})"
             "\n");
-  EXPECT_EQ(line_of(JournalStep{.step = -1, .loss = kNone, .common = true, .clip_coefficient = 0.5}),
+  EXPECT_EQ(line_of(JournalStep{.step = -1, .loss = kNoNumber, .common = true, .clip_coefficient = 0.5}),
             R"({"kind":"step","step":-1,"loss":"nan","sampled":0,"risks":0,"common":true,"recovered":0,)"
             R"("cost_share":0,"clip_coefficient":0.5})"
             "\n");
@@ -51,8 +51,8 @@ TEST(JournalFormat, EventLinesLeaveOutWhatIsNotDefined) {
   const Signals non_finite{.sampled = true,
                            .risk = RiskKind::non_finite,
                            .ratio = kInfinity,
-                           .delta = kNone,
-                           .fall = kNone,
+                           .delta = kNoNumber,
+                           .fall = kNoNumber,
                            .severity = kInfinity};
   EXPECT_EQ(line_of(JournalEventView{7, "a", JournalEventKind::risk, non_finite, 0}),
             R"({"kind":"event","step":7,"unit":"a","event":"risk","ratio":"inf","severity":"inf","left":0})"
@@ -88,7 +88,7 @@ TEST(JournalFormat, HeadersReadBack) {
                       R"("started":"2026-01-31T12:34:56Z"})"),
             std::string::npos)
       << line;
-  const auto header = parsed<JournalHeader>(line);
+  const auto header = parsed_line<JournalHeader>(line);
   EXPECT_EQ(header.options, options);
   ASSERT_EQ(header.units.size(), 2U);
   EXPECT_EQ(header.units[0].cost, 3);
@@ -98,16 +98,16 @@ TEST(JournalFormat, HeadersReadBack) {
 }
 
 TEST(JournalFormat, WhatIsWrittenIsRead) {
-  const auto step = parsed<JournalStep>(line_of(JournalStep{.step = 7,
-                                                            .loss = -kInfinity,
-                                                            .sampled = 8,
-                                                            .risks = 3,
-                                                            .common = true,
-                                                            .recovered = 2,
-                                                            .cost_share = 0.1,
-                                                            .denied = 44000,
-                                                            .clip_coefficient = 1.0,
-                                                            .alarm = "spent"}));
+  const auto step = parsed_line<JournalStep>(line_of(JournalStep{.step = 7,
+                                                                 .loss = -kInfinity,
+                                                                 .sampled = 8,
+                                                                 .risks = 3,
+                                                                 .common = true,
+                                                                 .recovered = 2,
+                                                                 .cost_share = 0.1,
+                                                                 .denied = 44000,
+                                                                 .clip_coefficient = 1.0,
+                                                                 .alarm = "spent"}));
   EXPECT_EQ(step.alarm, "spent");
   EXPECT_EQ(step.step, 7);
   EXPECT_EQ(step.loss, -kInfinity);
@@ -118,16 +118,21 @@ TEST(JournalFormat, WhatIsWrittenIsRead) {
   EXPECT_EQ(step.cost_share, 0.1);
   EXPECT_EQ(step.denied, 44000U);
   EXPECT_EQ(step.clip_coefficient, 1.0);
-  const Signals zero{
-      .sampled = true, .risk = RiskKind::fall, .ratio = kNone, .delta = kNone, .fall = kNone, .severity = 1.4e30};
-  const auto event = parsed<JournalEvent>(line_of(JournalEventView{9, "h\xC3\xA9", JournalEventKind::futile, zero, 4}));
+  const Signals zero{.sampled = true,
+                     .risk = RiskKind::fall,
+                     .ratio = kNoNumber,
+                     .delta = kNoNumber,
+                     .fall = kNoNumber,
+                     .severity = 1.4e30};
+  const auto event =
+      parsed_line<JournalEvent>(line_of(JournalEventView{9, "h\xC3\xA9", JournalEventKind::futile, zero, 4}));
   EXPECT_EQ(event.unit, "h\xC3\xA9");
   EXPECT_EQ(event.event, JournalEventKind::futile);
   EXPECT_FALSE(event.ratio || event.delta || event.fall);
   EXPECT_EQ(event.severity, 1.4e30);
   EXPECT_EQ(event.left, 4U);
-  const auto trial = parsed<JournalTrial>(
-      line_of(JournalTrial{.step = 1, .verdict = "v", .units = {"x"}, .errors = {kNone}, .losses = {}, .seconds = 2}));
+  const auto trial = parsed_line<JournalTrial>(line_of(
+      JournalTrial{.step = 1, .verdict = "v", .units = {"x"}, .errors = {kNoNumber}, .losses = {}, .seconds = 2}));
   ASSERT_EQ(trial.errors.size(), 1U);
   EXPECT_TRUE(std::isnan(trial.errors[0]));
   EXPECT_EQ(trial.units, std::vector<std::string>{"x"});
@@ -156,7 +161,7 @@ TEST(JournalFormat, ATrialWithAllThatCanBeKnown) {
             R"("norms":["inf",1.5],"distance":"inf","seconds":0.5,"rank":3,"applied":false,"why":"patrol: a",)"
             R"("left_out":9})"
             "\n");
-  const auto read = parsed<JournalTrial>(line);
+  const auto read = parsed_line<JournalTrial>(line);
   EXPECT_EQ(read.rerun, "replay");
   EXPECT_EQ(read.places, whole.places);
   EXPECT_EQ(read.excesses, whole.excesses);
@@ -169,7 +174,7 @@ TEST(JournalFormat, ATrialWithAllThatCanBeKnown) {
 }
 
 TEST(JournalFormat, ATrialOfAnEarlierJournal) {
-  const auto trial = parsed<JournalTrial>(
+  const auto trial = parsed_line<JournalTrial>(
       R"({"kind":"trial","step":1,"verdict":"gone","units":[],"errors":[],"losses":[],"seconds":1})");
   EXPECT_EQ(trial.verdict, "unlocated") << "what it is called now";
   EXPECT_EQ(trial.rerun, "trial");
@@ -185,19 +190,23 @@ TEST(JournalFormat, AnAdmissionForAnErrorHasTheNumbersThatAreDefined) {
             R"({"kind":"event","step":9,"unit":"a","event":"admitted","ratio":1,"delta":0,"fall":0.5,"severity":0.75,)"
             R"("left":10})"
             "\n");
-  const Signals none{
-      .sampled = false, .risk = kError, .ratio = kNone, .delta = kNone, .fall = kNone, .severity = kNone};
+  const Signals none{.sampled = false,
+                     .risk = kError,
+                     .ratio = kNoNumber,
+                     .delta = kNoNumber,
+                     .fall = kNoNumber,
+                     .severity = kNoNumber};
   const std::string line = line_of(JournalEventView{9, "a", JournalEventKind::admitted, none, 10});
   EXPECT_EQ(line, "{\"kind\":\"event\",\"step\":9,\"unit\":\"a\",\"event\":\"admitted\",\"left\":10}\n");
-  EXPECT_FALSE(parsed<JournalEvent>(line).severity.has_value());
+  EXPECT_FALSE(parsed_line<JournalEvent>(line).severity.has_value());
 }
 
 TEST(JournalFormat, UnknownKindsAndKeysAreSkipped) {
   EXPECT_FALSE(parse_journal_line(R"({"kind":"weather","wind":3})").has_value());
-  EXPECT_EQ(parsed<JournalResume>(R"({"moon":[1,{"a":2}],"kind":"resume","step":4})").step, 4);
-  EXPECT_EQ(
-      parsed<JournalHeader>(R"({"kind":"header","version":1,"options":{"tau":3,"later":"x"},"units":[]})").options.tau,
-      3);
+  EXPECT_EQ(parsed_line<JournalResume>(R"({"moon":[1,{"a":2}],"kind":"resume","step":4})").step, 4);
+  EXPECT_EQ(parsed_line<JournalHeader>(R"({"kind":"header","version":1,"options":{"tau":3,"later":"x"},"units":[]})")
+                .options.tau,
+            3);
 }
 
 TEST(JournalFormat, ErrorsNameTheField) {

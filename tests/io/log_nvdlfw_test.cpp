@@ -18,7 +18,7 @@ using testing::Row;
 using Names = std::vector<std::string>;
 using Rows = std::vector<Row>;
 
-std::string line(const std::string& name, int iteration, const std::string& value) {
+std::string nvdlfw_line(const std::string& name, int iteration, const std::string& value) {
   char number[16];
   std::snprintf(number, sizeof number, "%06d", iteration);
   return "2026-01-15 23:04:33,107 - INFO - " + name + " \t\t\t\t iteration=" + number + " \t\t\t\t value=" + value +
@@ -29,11 +29,11 @@ std::string line(const std::string& name, int iteration, const std::string& valu
 TEST(NvdlfwLog, NormsOfGradientsInForwardOrder) {
   std::string text = "some other line\n";
   for (const int iteration : {0, 10}) {
-    text += line("m.layers.1.fc1_activation_l2_norm", iteration, "9.0000");
-    text += line("m.layers.2.fc1_dgrad_l2_norm", iteration, "0.2500");
-    if (iteration == 0) text += line("m.layers.2.fc1_wgrad_l2_norm", iteration, "nan");
-    text += line("m.layers.2.fc1_gradient_l1_norm", iteration, "7.0000");
-    text += line("m.layers.1.fc1_gradient_l2_norm", iteration, iteration == 0 ? "0.1250" : "0.0000");
+    text += nvdlfw_line("m.layers.1.fc1_activation_l2_norm", iteration, "9.0000");
+    text += nvdlfw_line("m.layers.2.fc1_dgrad_l2_norm", iteration, "0.2500");
+    if (iteration == 0) text += nvdlfw_line("m.layers.2.fc1_wgrad_l2_norm", iteration, "nan");
+    text += nvdlfw_line("m.layers.2.fc1_gradient_l1_norm", iteration, "7.0000");
+    text += nvdlfw_line("m.layers.1.fc1_gradient_l2_norm", iteration, iteration == 0 ? "0.1250" : "0.0000");
   }
   const auto trace = read_text(text);
   EXPECT_EQ(trace.units,
@@ -44,22 +44,23 @@ TEST(NvdlfwLog, NormsOfGradientsInForwardOrder) {
 }
 
 TEST(NvdlfwLog, Faults) {
-  const std::string good = line("a_wgrad_l2_norm", 5, "1.0000");
-  EXPECT_EQ(error_in(good + line("a_wgrad_l2_norm", 6, "-1.0000")), "run: line 2: the norm -1 is negative");
-  EXPECT_EQ(error_in(good + line("a_wgrad_l2_norm", 6, "x")), "run: line 2: \"x\" is not a number");
+  const std::string good = nvdlfw_line("a_wgrad_l2_norm", 5, "1.0000");
+  EXPECT_EQ(error_in(good + nvdlfw_line("a_wgrad_l2_norm", 6, "-1.0000")), "run: line 2: the norm -1 is negative");
+  EXPECT_EQ(error_in(good + nvdlfw_line("a_wgrad_l2_norm", 6, "x")), "run: line 2: \"x\" is not a number");
   EXPECT_EQ(error_in(good + good).substr(0, 68),
             "run: line 2: step 5 of \"a_wgrad_l2_norm\" does not come after step 5 ");
-  EXPECT_EQ(read_text(good + line("a_wgrad_l2_norm", 5, "2.0000"), {.allow_restart = true}).rows, (Rows{{5, {2}}}));
-  const std::string torn = line("a_wgrad_l2_norm", 6, "");
+  EXPECT_EQ(read_text(good + nvdlfw_line("a_wgrad_l2_norm", 5, "2.0000"), {.allow_restart = true}).rows,
+            (Rows{{5, {2}}}));
+  const std::string torn = nvdlfw_line("a_wgrad_l2_norm", 6, "");
   const auto trace = read_text(good + torn.substr(0, torn.size() - 1));
   EXPECT_EQ(trace.rows, (Rows{{5, {1}}}));
   EXPECT_EQ(trace.notes, (Names{"the last line is cut short and left out"}));
 }
 
 TEST(NvdlfwLog, WithoutNormsNamesItsStatistics) {
-  EXPECT_EQ(
-      error_in(line("a_gradient_mse", 0, "1.0") + line("b_gradient_mse", 0, "1.0") + line("b_weight_max", 0, "1.0")),
-      "run: no gradient norms in this nvdlfw-inspect log; it has: gradient_mse, weight_max");
+  EXPECT_EQ(error_in(nvdlfw_line("a_gradient_mse", 0, "1.0") + nvdlfw_line("b_gradient_mse", 0, "1.0") +
+                     nvdlfw_line("b_weight_max", 0, "1.0")),
+            "run: no gradient norms in this nvdlfw-inspect log; it has: gradient_mse, weight_max");
 }
 
 TEST(NvdlfwLog, RealLogWithoutNorms) {

@@ -15,7 +15,7 @@
 namespace gnmr::io {
 namespace {
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
 double parsed(std::string_view text) {
   double value = -12345;
@@ -34,17 +34,17 @@ TEST(NumberText, ReadsEveryForm) {
   EXPECT_EQ(parsed("1e+2"), 100);
   EXPECT_EQ(parsed("1E-2"), 0.01);
   EXPECT_EQ(parsed("0001"), 1);
-  for (const char* text : {"inf", "INF", "+Inf", "infinity", "Infinity", "+INFINITY"}) EXPECT_EQ(parsed(text), kInf);
-  EXPECT_EQ(parsed("-inf"), -kInf);
+  for (const char* text : {"inf", "INF", "+Inf", "infinity", "Infinity", "+INFINITY"}) EXPECT_EQ(parsed(text), kInfinite);
+  EXPECT_EQ(parsed("-inf"), -kInfinite);
   for (const char* text : {"nan", "NaN", "+NAN", "-nan"}) EXPECT_TRUE(std::isnan(parsed(text)));
   EXPECT_TRUE(std::signbit(parsed("-0")));
 }
 
 TEST(NumberText, TooLargeIsInfinityAndTooSmallIsZero) {
-  EXPECT_EQ(parsed("1e400"), kInf);
-  EXPECT_EQ(parsed("-1e400"), -kInf);
-  EXPECT_EQ(parsed("1e99999999999999999999"), kInf);
-  EXPECT_EQ(parsed("1" + std::string(400, '0')), kInf);
+  EXPECT_EQ(parsed("1e400"), kInfinite);
+  EXPECT_EQ(parsed("-1e400"), -kInfinite);
+  EXPECT_EQ(parsed("1e99999999999999999999"), kInfinite);
+  EXPECT_EQ(parsed("1" + std::string(400, '0')), kInfinite);
   EXPECT_EQ(parsed("1e-400"), 0);
   EXPECT_EQ(parsed("1e-99999999999999999999"), 0);
   EXPECT_EQ(parsed("0." + std::string(400, '0') + "1"), 0);
@@ -52,7 +52,7 @@ TEST(NumberText, TooLargeIsInfinityAndTooSmallIsZero) {
   EXPECT_EQ(parsed("0." + std::string(400, '0') + "1e401"), 1);
   EXPECT_EQ(parsed("5e-324"), std::numeric_limits<double>::denorm_min());
   EXPECT_EQ(parsed("1.7976931348623157e308"), std::numeric_limits<double>::max());
-  EXPECT_EQ(parsed("1.7976931348623159e308"), kInf);
+  EXPECT_EQ(parsed("1.7976931348623159e308"), kInfinite);
 }
 
 TEST(NumberText, RefusesAnythingElse) {
@@ -89,7 +89,7 @@ TEST(NumberText, WritesTheShortestForm) {
   EXPECT_EQ(written(2), "2");
   EXPECT_EQ(written(1e300), "1e+300");
   EXPECT_EQ(written(0.12583731546791233), "0.12583731546791233");
-  EXPECT_EQ(written(kInf), "inf");
+  EXPECT_EQ(written(kInfinite), "inf");
   EXPECT_EQ(written(-std::numeric_limits<double>::quiet_NaN()), "nan");
 }
 

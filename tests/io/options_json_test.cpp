@@ -14,7 +14,7 @@ namespace {
 
 using test::error_of;
 
-std::string error_for(const std::string& json_text) {
+std::string options_error(const std::string& json_text) {
   return error_of<Error>([&] { read_options(json_text); });
 }
 
@@ -55,12 +55,12 @@ TEST(OptionsJson, WordsAreStrings) {
   EXPECT_EQ(options.guard, Guard::clip);
   EXPECT_EQ(read_options(R"({"preset": "paper"})").selector, Selector::norms);
   EXPECT_NE(write_options(options).find(R"("selector":"evidence-alarm","guard":"clip")"), std::string::npos);
-  EXPECT_EQ(error_for(R"({"selector": "trails"})"),
+  EXPECT_EQ(options_error(R"({"selector": "trails"})"),
             "[options] option `selector`: expected one of auto, norms, evidence, evidence-alarm, trial, got "
             "\"trails\"; did you mean 'trial'?");
-  EXPECT_EQ(error_for(R"({"guard": 1})"),
+  EXPECT_EQ(options_error(R"({"guard": 1})"),
             "[options] option `guard`: expected one of none, clip, skip, replay, got a number");
-  EXPECT_EQ(error_for(R"({"tau": "2"})"), "[options] option `tau`: expected a number, got a string");
+  EXPECT_EQ(options_error(R"({"tau": "2"})"), "[options] option `tau`: expected a number, got a string");
 }
 
 TEST(OptionsJson, ErrorsNameTheOption) {
@@ -92,7 +92,7 @@ TEST(OptionsJson, ErrorsNameTheOption) {
            {R"({"preset": ["paper"]})", "preset"},
            {R"({"preset": "paper", "preset": "paper"})", "preset"},
        }) {
-    EXPECT_NE(error_for(json_text).find(name), std::string::npos) << json_text << ": " << error_for(json_text);
+    EXPECT_NE(options_error(json_text).find(name), std::string::npos) << json_text << ": " << options_error(json_text);
   }
 }
 
@@ -100,10 +100,10 @@ TEST(OptionsJson, WhatIsNotOneJsonObjectIsAnError) {
   for (const char* json_text :
        {"", " ", "[]", "3", "\"paper\"", "null", "true", "{", "{}{}", "{} x", "{\"tau\" 2}", "{\"tau\": 2,}",
         "{\"tau\": 02}", "{\"tau\": NaN}", "{'tau': 2}", "// a\n{}", "{\"ta\xFF\": 2}"}) {
-    EXPECT_NE(error_for(json_text), "") << json_text;
+    EXPECT_NE(options_error(json_text), "") << json_text;
   }
-  EXPECT_NE(error_for(std::string(100000, '[')), "");
-  EXPECT_LT(error_for("{\"" + std::string(100000, 'x') + "\": 1}").size(), 300U);
+  EXPECT_NE(options_error(std::string(100000, '[')), "");
+  EXPECT_LT(options_error("{\"" + std::string(100000, 'x') + "\": 1}").size(), 300U);
 }
 
 TEST(OptionsJson, WrittenOptionsReadBackEqual) {

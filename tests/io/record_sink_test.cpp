@@ -30,7 +30,7 @@ std::unique_ptr<RecordSink> background(const std::string& path, std::size_t queu
 }
 
 // Ten bytes each.
-std::string line(int number) {
+std::string numbered_line(int number) {
   std::string text = std::to_string(number);
   text.insert(0, 9 - text.size(), '0');
   return text + "\n";
@@ -76,8 +76,8 @@ TEST(RecordSink, WritesInTheBackgroundInOrder) {
   auto sink = background(folder.file("a"), 1 << 20);
   std::string expected;
   for (int i = 0; i < 2000; ++i) {
-    sink->append(line(i));
-    expected += line(i);
+    sink->append(numbered_line(i));
+    expected += numbered_line(i);
   }
   EXPECT_TRUE(sink->flush(seconds(20)));
   EXPECT_EQ(content_of(folder.file("a")), expected);
@@ -102,7 +102,7 @@ TEST(RecordSink, AStalledWriteDropsAndTellsLater) {
   while (::write(reader.get(), "x", 1) == 1) ++filled;
   auto sink = background(path, 1000);
   constexpr int kCount = 500;
-  for (int i = 0; i < kCount; ++i) sink->append(line(i));
+  for (int i = 0; i < kCount; ++i) sink->append(numbered_line(i));
   EXPECT_FALSE(sink->flush(milliseconds(50)));
   EXPECT_GT(sink->dropped(), 0U);
   std::string content;
@@ -144,7 +144,7 @@ TEST(RecordSink, AFullDiskDropsAndTellsLater) {
     // Not a multiple of ten: a line is torn when the disk is full, and finished when it no longer is.
     const test::FileSizeLimit limit(505);
     for (int i = 0; i < kCount; ++i) {
-      sink->append(line(i));
+      sink->append(numbered_line(i));
       const bool written = i > 45 || sink->flush(seconds(10));
       ASSERT_TRUE(written);
     }
@@ -161,12 +161,12 @@ TEST(RecordSink, ClosingOnAFullDiskLeavesWholeLinesAndCountsTheRest) {
   const std::string path = folder.file("a");
   const test::FileSizeLimit limit(45);
   auto sink = background(path);
-  for (int i = 0; i < 20; ++i) sink->append(line(i));
+  for (int i = 0; i < 20; ++i) sink->append(numbered_line(i));
   wait_for_size(path, 45);
   EXPECT_FALSE(sink->close(milliseconds(30)));
-  EXPECT_EQ(content_of(path), line(0) + line(1) + line(2) + line(3));
+  EXPECT_EQ(content_of(path), numbered_line(0) + numbered_line(1) + numbered_line(2) + numbered_line(3));
   EXPECT_EQ(sink->dropped(), 16U);
-  sink->append(line(20));
+  sink->append(numbered_line(20));
   EXPECT_EQ(sink->dropped(), 17U);
 }
 
@@ -182,23 +182,23 @@ TEST(RecordSink, DirectWritingThrowsAndLeavesWholeLines) {
   const test::TemporaryFolder folder;
   const std::string path = folder.file("a");
   auto sink = make_direct_sink(open_record_file(path, ExistingFile::refuse, kLines).file, path, kLines);
-  sink->append(line(0) + line(1));
+  sink->append(numbered_line(0) + numbered_line(1));
   {
     const test::FileSizeLimit limit(15);
     EXPECT_TRUE(error_of<Error>([&] { sink->flush({}); }).starts_with(path));
   }
-  EXPECT_EQ(content_of(path), line(0));
+  EXPECT_EQ(content_of(path), numbered_line(0));
   EXPECT_EQ(sink->dropped(), 1U);
-  sink->append(line(2));
+  sink->append(numbered_line(2));
   EXPECT_TRUE(sink->close({}));
-  EXPECT_EQ(content_of(path), line(0) + line(2));
+  EXPECT_EQ(content_of(path), numbered_line(0) + numbered_line(2));
 }
 
 TEST(RecordSink, DirectWritingToAFullDeviceIsAnError) {
   auto sink = make_direct_sink(open_record_file("/dev/full", ExistingFile::replace, kLines).file, "/dev/full", kLines);
   EXPECT_THROW(
       {
-        for (int i = 0; i < 100000; ++i) sink->append(line(i));
+        for (int i = 0; i < 100000; ++i) sink->append(numbered_line(i));
         sink->close({});
       },
       Error);

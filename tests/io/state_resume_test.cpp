@@ -13,12 +13,12 @@
 namespace gnmr::io {
 namespace {
 
-using test::GoldenRow;
-using test::GoldenRun;
-using test::load_golden;
+using golden::GoldenRow;
+using golden::GoldenRun;
+using golden::load_golden;
 
 nlohmann::json decide(Controller& controller, const GoldenRow& row) {
-  return test::decision_json(controller.step({.step = row.step, .norms = row.norms, .sampled = row.sampled}),
+  return golden::decision_json(controller.step({.step = row.step, .norms = row.norms, .sampled = row.sampled}),
                              controller.units());
 }
 
@@ -43,7 +43,7 @@ void expect_resumable(const std::string& name, std::size_t stride, std::size_t l
 }
 
 TEST(StateResume, AnyStepOfEveryShortTrace) {
-  for (const std::string& name : test::golden_names()) {
+  for (const std::string& name : golden::golden_names()) {
     if (name != "long_run") expect_resumable(name, name.starts_with("random") ? 23 : 3, 60);
   }
 }
@@ -98,14 +98,14 @@ TEST(StateResume, AFileOfTheFirstVersionLeadsToTheSameDecisions) {
 
 // A judge that goes by norms, without a guard, is the plain controller.
 TEST(StateResume, AJudgeByNormsDecidesEveryGoldenTrace) {
-  for (const std::string& name : test::golden_names()) {
+  for (const std::string& name : golden::golden_names()) {
     GoldenRun run = load_golden(name);
     run.options.selector = Selector::norms;
     Judge judge(run.units, run.options, {.places = 2, .expected = {}, .can_rerun = true});
     for (std::size_t row = 0; row < run.rows.size(); ++row) {
       const GoldenRow& given = run.rows[row];
       judge.hear({.step = given.step, .norms = given.norms, .sampled = given.sampled});
-      ASSERT_EQ(test::decision_json(judge.decide().decision, run.units), given.decision) << name << ", row " << row;
+      ASSERT_EQ(golden::decision_json(judge.decide().decision, run.units), given.decision) << name << ", row " << row;
     }
   }
 }
@@ -119,7 +119,7 @@ TEST(StateResume, AJudgeGoesOnFromAFileOfTheFirstVersion) {
   for (std::size_t row = kFirstRowAfter; row < run.rows.size(); ++row) {
     const GoldenRow& given = run.rows[row];
     judge.hear({.step = given.step, .norms = given.norms, .sampled = given.sampled});
-    ASSERT_EQ(test::decision_json(judge.decide().decision, run.units), given.decision) << row;
+    ASSERT_EQ(golden::decision_json(judge.decide().decision, run.units), given.decision) << row;
   }
 }
 

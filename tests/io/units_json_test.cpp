@@ -12,15 +12,15 @@ using testing::message_of;
 
 const std::vector<std::string> kTrace{"a", "b", "c"};
 
-std::vector<Unit> parsed(const std::string& text) { return parse_units(text, "units.json", kTrace); }
+std::vector<Unit> parsed_units(const std::string& text) { return parse_units(text, "units.json", kTrace); }
 
 std::string error_of(const std::string& text) {
-  return message_of([&] { parsed(text); });
+  return message_of([&] { parsed_units(text); });
 }
 
 TEST(UnitsFile, TheTraceDecidesTheOrder) {
-  const auto units =
-      parsed(R"({"units":[{"name":"c","cost":3.0,"group":"g"},{"group":null,"name":"a","cost":9007199254740992}]})");
+  const auto units = parsed_units(
+      R"({"units":[{"name":"c","cost":3.0,"group":"g"},{"group":null,"name":"a","cost":9007199254740992}]})");
   ASSERT_EQ(units.size(), 3U);
   EXPECT_EQ(units[0].name, "a");
   EXPECT_EQ(units[0].cost, 9007199254740992);
@@ -31,8 +31,8 @@ TEST(UnitsFile, TheTraceDecidesTheOrder) {
   EXPECT_EQ(units[2].cost, 3);
   EXPECT_EQ(units[2].group, "g");
   EXPECT_FALSE(units[2].forced);
-  EXPECT_EQ(parsed(R"({"units":[]})").size(), 3U);
-  EXPECT_EQ(parsed(R"({"units":[{"name":"a","group":""}]})")[0].group, "");
+  EXPECT_EQ(parsed_units(R"({"units":[]})").size(), 3U);
+  EXPECT_EQ(parsed_units(R"({"units":[{"name":"a","group":""}]})")[0].group, "");
 }
 
 TEST(UnitsFile, Faults) {
@@ -62,7 +62,7 @@ TEST(UnitsFile, Faults) {
        {"", "{", "{\"units\":[NaN]}", "{\"units\":[]} x", "{\"units\":[{\"name\":\"\xff\"}]}"}) {
     EXPECT_EQ(error_of(text).substr(0, 21), "units.json: not JSON:");
   }
-  EXPECT_THROW(parsed(std::string(100000, '[')), Error);
+  EXPECT_THROW(parsed_units(std::string(100000, '[')), Error);
   EXPECT_THROW(read_units("/no/such/file", kTrace), Error);
 }
 

@@ -66,13 +66,13 @@ TEST(ReferenceSignals, GoesOnFromTheMemoryOfTheCore) {
 }
 
 TEST(ReferenceSignals, FindsTheRisksOfTheGoldenTraces) {
-  for (const std::string& name : io::test::golden_names()) {
-    const io::test::GoldenRun run = io::test::load_golden(name);
+  for (const std::string& name : io::golden::golden_names()) {
+    const io::golden::GoldenRun run = io::golden::load_golden(name);
     Controller controller(run.units, run.options);
     const auto units = static_cast<std::uint32_t>(run.units.size());
     const SignalSettings settings = testing::settings_of(run.options, Selector::norms);
     ReferenceSignals signals(units, settings);
-    for (const io::test::GoldenRow& row : run.rows) {
+    for (const io::golden::GoldenRow& row : run.rows) {
       const ControllerState before = controller.save();
       std::vector<std::uint8_t> flags(units);
       for (UnitIndex unit = 0; unit < units; ++unit) {

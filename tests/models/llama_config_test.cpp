@@ -22,7 +22,7 @@ json smallest() {
 
 LlamaConfig parse(const json& document) { return parse_config(document.dump(), "config.json"); }
 
-std::string refusal(const json& changes) {
+std::string config_refusal(const json& changes) {
   json document = smallest();
   document.update(changes);
   return error_of<Error>([&] { parse(document); });
@@ -67,31 +67,32 @@ TEST(LlamaConfig, ReadsBothFormsOfTheTheta) {
 }
 
 TEST(LlamaConfig, RefusesWhatIsNotComputedByItsKey) {
-  EXPECT_EQ(refusal({{"model_type", "gpt2"}}), "config.json: `model_type`: expected \"llama\", got \"gpt2\"");
-  EXPECT_EQ(refusal({{"hidden_act", "gelu"}}),
+  EXPECT_EQ(config_refusal({{"model_type", "gpt2"}}), "config.json: `model_type`: expected \"llama\", got \"gpt2\"");
+  EXPECT_EQ(config_refusal({{"hidden_act", "gelu"}}),
             "config.json: `hidden_act`: \"gelu\" is not computed here, only \"silu\"");
-  EXPECT_EQ(refusal({{"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}}),
+  EXPECT_EQ(config_refusal({{"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}}),
             "config.json: `rope_scaling.type`: \"linear\" is not computed here, only \"default\"");
-  EXPECT_EQ(refusal({{"rope_parameters", {{"rope_type", "llama3"}}}}),
+  EXPECT_EQ(config_refusal({{"rope_parameters", {{"rope_type", "llama3"}}}}),
             "config.json: `rope_parameters.rope_type`: \"llama3\" is not computed here, only \"default\"");
-  EXPECT_NE(refusal({{"attention_dropout", 0.1}}).find("`attention_dropout`"), std::string::npos);
-  EXPECT_NE(refusal({{"quantization_config", json::object()}}).find("`quantization_config`"), std::string::npos);
+  EXPECT_NE(config_refusal({{"attention_dropout", 0.1}}).find("`attention_dropout`"), std::string::npos);
+  EXPECT_NE(config_refusal({{"quantization_config", json::object()}}).find("`quantization_config`"), std::string::npos);
 }
 
 TEST(LlamaConfig, RefusesWrongValuesByTheirKey) {
-  EXPECT_EQ(refusal({{"vocab_size", nullptr}}), "config.json: `vocab_size`: is missing");
-  EXPECT_EQ(refusal({{"vocab_size", "10"}}), "config.json: `vocab_size`: expected a whole number, got string");
-  EXPECT_EQ(refusal({{"vocab_size", 10.5}}), "config.json: `vocab_size`: expected a whole number, got number");
-  EXPECT_EQ(refusal({{"vocab_size", 18446744073709551615U}}), "config.json: `vocab_size`: too large a number");
-  EXPECT_EQ(refusal({{"tie_word_embeddings", 1}}),
+  EXPECT_EQ(config_refusal({{"vocab_size", nullptr}}), "config.json: `vocab_size`: is missing");
+  EXPECT_EQ(config_refusal({{"vocab_size", "10"}}), "config.json: `vocab_size`: expected a whole number, got string");
+  EXPECT_EQ(config_refusal({{"vocab_size", 10.5}}), "config.json: `vocab_size`: expected a whole number, got number");
+  EXPECT_EQ(config_refusal({{"vocab_size", 18446744073709551615U}}), "config.json: `vocab_size`: too large a number");
+  EXPECT_EQ(config_refusal({{"tie_word_embeddings", 1}}),
             "config.json: `tie_word_embeddings`: expected true or false, got number");
-  EXPECT_EQ(refusal({{"num_hidden_layers", 0}}), "config.json: [model] layers: expected 1 to 16777216, got 0");
-  EXPECT_NE(refusal({{"num_attention_heads", 3}}).find("`num_attention_heads`"), std::string::npos);
-  EXPECT_NE(refusal({{"num_attention_heads", 0}}).find("`num_attention_heads`"), std::string::npos);
-  EXPECT_NE(refusal({{"num_attention_heads", 4}, {"num_key_value_heads", 3}}).find("multiple of key_value_heads, 3"),
-            std::string::npos);
-  EXPECT_NE(refusal({{"head_dim", 5}}).find("head_dim: expected an even number"), std::string::npos);
-  EXPECT_NE(refusal({{"rms_norm_eps", 0}}).find("rms_eps: expected a positive number"), std::string::npos);
+  EXPECT_EQ(config_refusal({{"num_hidden_layers", 0}}), "config.json: [model] layers: expected 1 to 16777216, got 0");
+  EXPECT_NE(config_refusal({{"num_attention_heads", 3}}).find("`num_attention_heads`"), std::string::npos);
+  EXPECT_NE(config_refusal({{"num_attention_heads", 0}}).find("`num_attention_heads`"), std::string::npos);
+  EXPECT_NE(
+      config_refusal({{"num_attention_heads", 4}, {"num_key_value_heads", 3}}).find("multiple of key_value_heads, 3"),
+      std::string::npos);
+  EXPECT_NE(config_refusal({{"head_dim", 5}}).find("head_dim: expected an even number"), std::string::npos);
+  EXPECT_NE(config_refusal({{"rms_norm_eps", 0}}).find("rms_eps: expected a positive number"), std::string::npos);
   EXPECT_EQ(error_of<Error>([] { parse_config("{", "x"); }),
             "x: not JSON: column 2: unexpected end of input; expected string literal");
   EXPECT_EQ(error_of<Error>([] { parse_config("[]", "x"); }), "x: expected a JSON object");

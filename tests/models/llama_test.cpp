@@ -19,7 +19,7 @@ namespace {
 
 using test::error_of;
 
-LlamaConfig small() {
+LlamaConfig small_llama() {
   LlamaConfig config;
   config.vocabulary = 29;
   config.hidden = 24;
@@ -47,7 +47,7 @@ std::vector<at::Tensor> gradients(Llama& model, const at::Tensor& tokens) {
   return result;
 }
 
-void expect_equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+void expect_equal_tensors(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
   ASSERT_EQ(a.size(), b.size());
   for (std::size_t i = 0; i < a.size(); ++i) {
     ASSERT_EQ(a[i].defined(), b[i].defined()) << i;
@@ -58,7 +58,7 @@ void expect_equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor
 }
 
 TEST(Llama, ModulesAreNamedInForwardOrder) {
-  LlamaConfig config = small();
+  LlamaConfig config = small_llama();
   config.layers = 1;
   config.attention_bias = true;
   std::vector<std::string> names;
@@ -73,7 +73,7 @@ TEST(Llama, ModulesAreNamedInForwardOrder) {
 
 TEST(Llama, CountsItsParametersRight) {
   for (const bool tied : {false, true}) {
-    LlamaConfig config = small();
+    LlamaConfig config = small_llama();
     config.tied_head = tied;
     config.attention_bias = config.mlp_bias = tied;
     std::int64_t count = 0;
@@ -83,7 +83,7 @@ TEST(Llama, CountsItsParametersRight) {
 }
 
 TEST(Llama, ATiedHeadIsTheEmbedding) {
-  LlamaConfig config = small();
+  LlamaConfig config = small_llama();
   config.tied_head = true;
   Llama model(config);
   model->initialise(1);
@@ -95,9 +95,9 @@ TEST(Llama, ATiedHeadIsTheEmbedding) {
 }
 
 TEST(Llama, TheSeedAloneMakesTheWeights) {
-  Llama a(small());
-  Llama b(small());
-  Llama other(small());
+  Llama a(small_llama());
+  Llama b(small_llama());
+  Llama other(small_llama());
   const int before = at::get_num_threads();
   at::manual_seed(1);
   at::set_num_threads(1);
@@ -107,20 +107,20 @@ TEST(Llama, TheSeedAloneMakesTheWeights) {
   b->initialise(7);
   other->initialise(8);
   at::set_num_threads(before);
-  expect_equal(a->parameters(), b->parameters());
+  expect_equal_tensors(a->parameters(), b->parameters());
   EXPECT_FALSE(at::equal(a->embed->weight, other->embed->weight));
   EXPECT_FALSE(at::equal(a->layers[0]->q->weight, a->layers[1]->q->weight));
 }
 
 TEST(Llama, BeginsWithTheLossOfAGuess) {
-  Llama model(small());
+  Llama model(small_llama());
   model->initialise(1);
   const at::Tensor tokens = random_tokens(4, 20);
   EXPECT_NEAR(model->loss(tokens, tokens.roll(-1, 1)).item<double>(), std::log(29.0), 0.05);
 }
 
 TEST(Llama, LooksAtNothingThatComesLater) {
-  Llama model(small());
+  Llama model(small_llama());
   model->initialise(1);
   const at::NoGradGuard no_gradients;
   const at::Tensor tokens = random_tokens(2, 16);
@@ -135,7 +135,7 @@ TEST(Llama, LooksAtNothingThatComesLater) {
 }
 
 TEST(Llama, IgnoredTargetsDoNotCount) {
-  Llama model(small());
+  Llama model(small_llama());
   model->initialise(1);
   const at::Tensor tokens = random_tokens(2, 8);
   at::Tensor targets = tokens.roll(-1, 1);
@@ -146,24 +146,24 @@ TEST(Llama, IgnoredTargetsDoNotCount) {
 
 TEST(Llama, RecomputationChangesNoBit) {
   for (const bool biases : {false, true}) {
-    LlamaConfig config = small();
+    LlamaConfig config = small_llama();
     config.attention_bias = config.mlp_bias = biases;
     Llama model(config);
     model->initialise(3);
     const at::Tensor tokens = random_tokens(3, 17);
     const auto kept = gradients(model, tokens);
     model->set_recompute(true);
-    expect_equal(kept, gradients(model, tokens));
+    expect_equal_tensors(kept, gradients(model, tokens));
     // Gradients also add up over micro-batches, and go to grad() as they go to backward().
     model->loss(tokens, tokens.roll(-1, 1)).backward();
     EXPECT_TRUE(at::equal(model->embed->weight.grad(), kept[0] + kept[0]));
     const auto asked = torch::autograd::grad({model->loss(tokens, tokens.roll(-1, 1))}, model->parameters());
-    expect_equal(kept, asked);
+    expect_equal_tensors(kept, asked);
   }
 }
 
 TEST(Llama, RecomputationKnowsFrozenWeights) {
-  Llama model(small());
+  Llama model(small_llama());
   model->initialise(3);
   model->embed->weight.set_requires_grad(false);
   model->layers[0]->gate->weight.set_requires_grad(false);
@@ -171,11 +171,11 @@ TEST(Llama, RecomputationKnowsFrozenWeights) {
   const auto kept = gradients(model, tokens);
   EXPECT_FALSE(kept[0].defined());
   model->set_recompute(true);
-  expect_equal(kept, gradients(model, tokens));
+  expect_equal_tensors(kept, gradients(model, tokens));
 }
 
 TEST(Llama, RecomputationIsMeasuredOnce) {
-  Llama model(small());
+  Llama model(small_llama());
   model->initialise(3);
   nn::LinearPaths& paths = model->layers[0]->up->paths();
   paths.measure_products = true;
@@ -191,7 +191,7 @@ TEST(Llama, RecomputationIsMeasuredOnce) {
 }
 
 TEST(Llama, LearnsABatchByHeart) {
-  Llama model(small());
+  Llama model(small_llama());
   model->initialise(1);
   const at::Tensor tokens = random_tokens(2, 12);
   const at::Tensor targets = tokens.roll(-1, 1);
@@ -206,7 +206,7 @@ TEST(Llama, LearnsABatchByHeart) {
 }
 
 TEST(Llama, OtherPrecisionsRunToo) {
-  Llama model(small());
+  Llama model(small_llama());
   model->initialise(1);
   const at::Tensor tokens = random_tokens(2, 12);
   const double expected = model->loss(tokens, tokens.roll(-1, 1)).item<double>();
@@ -219,7 +219,7 @@ TEST(Llama, OtherPrecisionsRunToo) {
 }
 
 TEST(Llama, SaysWhatIsWrongWithTokens) {
-  Llama model(small());
+  Llama model(small_llama());
   model->initialise(1);
   const at::Tensor tokens = random_tokens(2, 12);
   EXPECT_EQ(error_of<Error>([&] { model->forward(tokens[0]); }),
@@ -229,7 +229,7 @@ TEST(Llama, SaysWhatIsWrongWithTokens) {
             "[model] tokens: expected at most 32 positions, got 33");
   EXPECT_NE(error_of<Error>([&] { model->loss(tokens, tokens.slice(1, 1)); }).find("[2, 12], got Long of [2, 11]"),
             std::string::npos);
-  LlamaConfig config = small();
+  LlamaConfig config = small_llama();
   config.head_dim = 5;
   EXPECT_THROW(Llama{config}, Error);
 }

@@ -20,7 +20,7 @@ using test::content_of;
 using test::error_of;
 using test::put_file;
 
-LlamaConfig small(bool tied = false) {
+LlamaConfig small_saved(bool tied = false) {
   LlamaConfig config;
   config.vocabulary = 13;
   config.hidden = 8;
@@ -34,7 +34,7 @@ LlamaConfig small(bool tied = false) {
   return config;
 }
 
-Llama made(std::uint64_t seed, const LlamaConfig& config = small()) {
+Llama made(std::uint64_t seed, const LlamaConfig& config = small_saved()) {
   Llama model(config);
   model->initialise(seed);
   return model;
@@ -70,7 +70,7 @@ TEST(ModelFiles, AModelThatIsSavedIsLoaded) {
   for (const bool tied : {false, true}) {
     const test::TemporaryFolder folder;
     const std::string path = folder.file("new/model");
-    const Llama model = made(1, small(tied));
+    const Llama model = made(1, small_saved(tied));
     save_model(*model, path);
     EXPECT_EQ(names_in(path), (std::vector<std::string>{"checksums.json", "config.json", "model.safetensors"}));
     EXPECT_EQ(load_config(path), model->config());
@@ -189,11 +189,11 @@ TEST(ModelFiles, EveryTensorThatDoesNotFitIsNamedAndNothingChanges) {
 }
 
 TEST(ModelFiles, WhatOlderFilesCarryIsIgnored) {
-  const Llama source = made(1, small(true));
+  const Llama source = made(1, small_saved(true));
   TensorFile file{checkpoint_tensors(*source), {}};
   file.tensors.emplace_back("model.layers.0.self_attn.rotary_emb.inv_freq", at::ones({2}));
   file.tensors.emplace_back("lm_head.weight", source->embed->weight.detach());
-  Llama model = made(2, small(true));
+  Llama model = made(2, small_saved(true));
   assign_weights(*model, file, "here");
   EXPECT_TRUE(same_weights(*model, *source));
 }

@@ -19,7 +19,7 @@ namespace gnmr::models {
 namespace {
 
 /// Sizes that real FP8 products take.
-LlamaConfig small() {
+LlamaConfig small_shared() {
   LlamaConfig config;
   config.vocabulary = 256;
   config.hidden = 128;
@@ -42,7 +42,7 @@ class IdleHook : public nn::LowPathHook {
   at::Tensor after_product(const Call&, const at::Tensor& result) override { return result; }
 };
 
-struct Settings {
+struct SharedSettings {
   std::string recipe;
   bool recompute = false;
   nn::Granularity granularity = nn::Granularity::layer;
@@ -52,10 +52,11 @@ struct Settings {
 };
 
 /// Everything that comes out, by name.
-using Course = std::vector<std::pair<std::string, at::Tensor>>;
+using SharedCourse = std::vector<std::pair<std::string, at::Tensor>>;
 
 /// One pass over two micro-batches, then what it has measured.
-void run(Llama& model, nn::RecoverableUnits& units, const Settings& settings, const std::string& name, Course& course) {
+void run_steps(Llama& model, nn::RecoverableUnits& units, const SharedSettings& settings, const std::string& name,
+               SharedCourse& course) {
   for (std::int64_t micro_batch = 0; micro_batch < 2; ++micro_batch) {
     units.begin_micro_batch(micro_batch);
     at::manual_seed(static_cast<std::uint64_t>(micro_batch));
@@ -79,8 +80,8 @@ void run(Llama& model, nn::RecoverableUnits& units, const Settings& settings, co
 }
 
 /// Steps with changing units in recovery, each run again as a trial and as a replay.
-Course train(const Settings& settings, bool shares) {
-  Llama model(small());
+SharedCourse train_shared(const SharedSettings& settings, bool shares) {
+  Llama model(small_shared());
   model->initialise(3);
   model->to(settings.device, settings.type);
   model->set_recompute(settings.recompute);
@@ -90,15 +91,15 @@ Course train(const Settings& settings, bool shares) {
   if (!shares) units.set_hook(&hook);
   units.measure_casts(true);
   units.patrol(1.0, 128);
-  Course course;
+  SharedCourse course;
   const std::vector<std::vector<UnitIndex>> high{{}, {1}, {0, 4, 9}};
   for (std::size_t step = 0; step < high.size(); ++step) {
     units.request(high[step]);
     for (const nn::Pass pass : {nn::Pass::step, nn::Pass::trial, nn::Pass::replay}) {
       model->zero_grad();
       units.begin_step(static_cast<std::int64_t>(step), pass);
-      run(model, units, settings, "step " + std::to_string(step) + " pass " + std::to_string(static_cast<int>(pass)),
-          course);
+      run_steps(model, units, settings,
+                "step " + std::to_string(step) + " pass " + std::to_string(static_cast<int>(pass)), course);
     }
     units.end_step();
     const at::NoGradGuard no_gradients;
@@ -108,9 +109,9 @@ Course train(const Settings& settings, bool shares) {
   return course;
 }
 
-void expect_same_bits(const Settings& settings) {
-  const Course shared = train(settings, true);
-  const Course apart = train(settings, false);
+void expect_same_shared(const SharedSettings& settings) {
+  const SharedCourse shared = train_shared(settings, true);
+  const SharedCourse apart = train_shared(settings, false);
   ASSERT_EQ(shared.size(), apart.size());
   for (std::size_t i = 0; i < shared.size(); ++i) {
     ASSERT_EQ(shared[i].first, apart[i].first);
@@ -121,14 +122,14 @@ void expect_same_bits(const Settings& settings) {
 
 TEST(SharedInputs, ChangeNothingInAModel) {
   for (const std::string& recipe : recipes::recipe_names()) {
-    for (const bool recompute : {false, true}) expect_same_bits({.recipe = recipe, .recompute = recompute});
+    for (const bool recompute : {false, true}) expect_same_shared({.recipe = recipe, .recompute = recompute});
   }
 }
 
 TEST(SharedInputs, ChangeNothingWhereUnitsAreProductsOrSavedInputs) {
   for (const std::string recipe : {"fp8-tensorwise", "fp8-deepseek", "fp8-delayed"}) {
-    expect_same_bits({.recipe = recipe, .granularity = nn::Granularity::product});
-    expect_same_bits({.recipe = recipe, .save_in_8_bits = true});
+    expect_same_shared({.recipe = recipe, .granularity = nn::Granularity::product});
+    expect_same_shared({.recipe = recipe, .save_in_8_bits = true});
   }
 }
 
@@ -140,7 +141,7 @@ std::unique_ptr<at::ObserverContext> count_allocation(const at::RecordFunction& 
 }
 
 TEST(SharedInputs, AreCastOnce) {
-  Llama model(small());
+  Llama model(small_shared());
   model->initialise(3);
   nn::RecoverableUnits units(*model, std::make_shared<const recipes::Recipe>(recipes::load_recipe("fp8-tensorwise")),
                              {});
@@ -159,7 +160,7 @@ TEST(SharedInputs, AreCastOnce) {
   IdleHook hook;
   units.set_hook(&hook);
   // A cast takes memory for its result: k, v and up of each block take that of q and gate.
-  EXPECT_EQ(allocations_of_a_pass() - shared, 3 * small().layers);
+  EXPECT_EQ(allocations_of_a_pass() - shared, 3 * small_shared().layers);
 }
 
 /// Attention as plain products: backward of the fused kernels adds in no fixed order.
@@ -184,7 +185,7 @@ TEST_F(SharedInputsOnTheDevice, ChangeNothingInAModel) {
   for (const std::string recipe : {"fp8-tensorwise", "fp8-rowwise", "fp8-delayed", "fp8-deepseek", "mxfp8"}) {
     for (const bool recompute : {false, true}) {
       for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
-        expect_same_bits({.recipe = recipe, .recompute = recompute, .device = device, .type = type});
+        expect_same_shared({.recipe = recipe, .recompute = recompute, .device = device, .type = type});
       }
     }
   }
@@ -193,9 +194,9 @@ TEST_F(SharedInputsOnTheDevice, ChangeNothingInAModel) {
 TEST_F(SharedInputsOnTheDevice, ChangeNothingWhereUnitsAreProductsOrSavedInputs) {
   const c10::Device device(at::kCUDA, 0);
   for (const std::string recipe : {"fp8-tensorwise", "fp8-deepseek", "fp8-delayed"}) {
-    expect_same_bits(
+    expect_same_shared(
         {.recipe = recipe, .granularity = nn::Granularity::product, .device = device, .type = at::kBFloat16});
-    expect_same_bits({.recipe = recipe, .save_in_8_bits = true, .device = device, .type = at::kBFloat16});
+    expect_same_shared({.recipe = recipe, .save_in_8_bits = true, .device = device, .type = at::kBFloat16});
   }
 }
 

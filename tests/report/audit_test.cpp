@@ -11,7 +11,7 @@ namespace {
 
 using io::JournalEventKind;
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 
 /// A run of twenty steps that is told line by line: unit `a` costs three times what `b` does.
 class AuditOf : public ::testing::Test {
@@ -69,11 +69,11 @@ class AuditOf : public ::testing::Test {
     step(18).trials = {{.step = 18,
                         .verdict = "numeric",
                         .units = {"a"},
-                        .errors = {kInfinity},
-                        .losses = {kInfinity, 2},
+                        .errors = {kNoLimit},
+                        .losses = {kNoLimit, 2},
                         .seconds = 0.25,
                         .places = {"forward"},
-                        .distance = kInfinity}};
+                        .distance = kNoLimit}};
     point(18).seconds = 1.25;
     event(18, "a", JournalEventKind::admitted);
     point(19).seconds = 2;

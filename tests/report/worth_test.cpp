@@ -9,7 +9,7 @@
 namespace gnmr::report {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kOverflow = std::numeric_limits<double>::infinity();
 
 io::JournalTrial trial_of(const std::string& verdict, std::optional<double> distance = {}) {
   return {.verdict = verdict, .seconds = 0.5, .distance = distance};
@@ -17,7 +17,7 @@ io::JournalTrial trial_of(const std::string& verdict, std::optional<double> dist
 
 TEST(Worth, OfOneRerun) {
   EXPECT_EQ(outcome_of(trial_of("numeric", 0.1)), RerunOutcome::helpful);
-  EXPECT_EQ(outcome_of(trial_of("numeric", kInfinity)), RerunOutcome::helpful);
+  EXPECT_EQ(outcome_of(trial_of("numeric", kOverflow)), RerunOutcome::helpful);
   EXPECT_EQ(outcome_of(trial_of("numeric", std::nan(""))), RerunOutcome::helpful);
   EXPECT_EQ(outcome_of(trial_of("numeric", 0.0999)), RerunOutcome::slight);
   EXPECT_EQ(outcome_of(trial_of("numeric")), RerunOutcome::unmeasured);

@@ -16,11 +16,11 @@ namespace {
 
 using io::JournalModeKind;
 
-constexpr UnitIndex kUnits = 6;
+constexpr UnitIndex kGatedUnits = 6;
 
-std::vector<Unit> units() {
+std::vector<Unit> gated_units() {
   std::vector<Unit> all;
-  for (UnitIndex unit = 0; unit < kUnits; ++unit) all.push_back({.name = "unit" + std::to_string(unit)});
+  for (UnitIndex unit = 0; unit < kGatedUnits; ++unit) all.push_back({.name = "unit" + std::to_string(unit)});
   return all;
 }
 
@@ -39,7 +39,7 @@ SupervisorSettings settings() {
 class LateRun {
  public:
   explicit LateRun(const SupervisorSettings& given, const SupervisorFiles& files = {})
-      : supervisor(units(), given, files) {}
+      : supervisor(gated_units(), given, files) {}
 
   struct Line {
     StepPlan plan;
@@ -55,7 +55,7 @@ class LateRun {
     const auto high = supervisor.high(step);
     line.high.assign(high.begin(), high.end());
     const std::vector<double> values = norms(line);
-    for (std::size_t unit = 0; unit < kUnits && line.plan.hold == HoldRule::for_trial; ++unit) {
+    for (std::size_t unit = 0; unit < kGatedUnits && line.plan.hold == HoldRule::for_trial; ++unit) {
       line.held = line.held || (values[unit] > 10 && (supervisor.gate_flags()[unit] & 1U) != 0);
     }
     waiting.push_back(line);
@@ -65,7 +65,7 @@ class LateRun {
     Line line = waiting.front();
     waiting.erase(waiting.begin());
     const std::vector<double> values = norms(line);
-    std::vector<double> errors(kUnits, 0.01);
+    std::vector<double> errors(kGatedUnits, 0.01);
     if (line.plan.pass == PassKind::trial && is_bad(line.plan.batch)) errors[bad_unit(line.plan.batch)] = 3;
     if (patrol_finds(line)) errors[1] = 3;
     SettledStep settled{.observation = {.step = line.plan.step, .norms = values}, .errors = errors, .held = line.held};
@@ -96,12 +96,12 @@ class LateRun {
 
  private:
   static bool is_bad(std::int64_t batch) { return batch > 5 && batch % 7 == 0; }
-  static UnitIndex bad_unit(std::int64_t batch) { return static_cast<UnitIndex>(batch) % kUnits; }
+  static UnitIndex bad_unit(std::int64_t batch) { return static_cast<UnitIndex>(batch) % kGatedUnits; }
   static bool patrol_finds(const Line& line) { return line.plan.pass == PassKind::step && line.plan.batch == 17; }
 
   /// High in one unit where the batch is bad and that unit runs low.
   static std::vector<double> norms(const Line& line) {
-    std::vector<double> values(kUnits, 1.0);
+    std::vector<double> values(kGatedUnits, 1.0);
     const UnitIndex unit = bad_unit(line.plan.batch);
     const bool high = std::find(line.high.begin(), line.high.end(), unit) != line.high.end();
     if (is_bad(line.plan.batch) && line.plan.pass == PassKind::step && !high) values[unit] = 40;
@@ -194,7 +194,7 @@ TEST(GatedSupervisor, TheKillSwitchHoldsFromTheNextStepAndIsToldAfterTheLast) {
   run.save(14);
   EXPECT_TRUE(run.supervisor.close());
   EXPECT_EQ(run.lines[8].plan, (StepPlan{.step = 9, .batch = 7, .again = true})) << "a plain step: nothing is switched";
-  EXPECT_EQ(run.lines[12].high.size(), kUnits);
+  EXPECT_EQ(run.lines[12].high.size(), kGatedUnits);
   const io::Journal journal = io::read_journal(folder.file("j"));
   ASSERT_EQ(journal.modes.size(), 2u);
   EXPECT_EQ(journal.modes[0].after_step, 8);
@@ -207,12 +207,12 @@ TEST(GatedSupervisor, WithoutAGateWhatWaitsComesFirst) {
   const std::string saved = late.save(7);  // batch 7 waits, batch 8 is planned
   SupervisorSettings plain = settings();
   plain.options.lag = 0;
-  Supervisor supervisor(units(), plain, {});
+  Supervisor supervisor(gated_units(), plain, {});
   supervisor.restore(saved);
   EXPECT_EQ(supervisor.begin(8).batch, 8);
   EXPECT_EQ(supervisor.begin(9).batch, 7);
   const std::string again = supervisor.save();
-  Supervisor more(units(), plain, {});
+  Supervisor more(gated_units(), plain, {});
   more.restore(again);
   EXPECT_EQ(more.begin(10).batch, 9);
   EXPECT_EQ(more.begin(11).batch, 10);
@@ -222,7 +222,7 @@ TEST(GatedSupervisor, WithoutAGateWhatWaitsComesFirst) {
 TEST(GatedSupervisor, RefusesGuardsThatNeedTheHost) {
   SupervisorSettings given = settings();
   given.options.guard = Guard::clip;
-  EXPECT_THROW(Supervisor(units(), given, {}), Error);
+  EXPECT_THROW(Supervisor(gated_units(), given, {}), Error);
 }
 
 }  // namespace

@@ -92,7 +92,7 @@ TEST_F(Fp8OnTheDevice, ProductsAreThoseOfTheirNumbers) {
 }
 
 /// What one forward and backward gives.
-struct Pass {
+struct MatrixPass {
   at::Tensor output, input_gradient, weight_gradient;
 };
 
@@ -117,7 +117,7 @@ struct Pair {
     device_type = type;
   }
 
-  Pass run(SwitchableLinear& layer, bool device) const {
+  MatrixPass run(SwitchableLinear& layer, bool device) const {
     const auto place = [&](const at::Tensor& tensor) {
       return device ? tensor.to(at::kCUDA, device_type) : tensor.clone();
     };
@@ -134,7 +134,7 @@ struct Pair {
   at::ScalarType device_type = at::kFloat;
 };
 
-void expect_near(const Pass& device, const Pass& cpu, double tolerance, const std::string& what) {
+void expect_pass_near(const MatrixPass& device, const MatrixPass& cpu, double tolerance, const std::string& what) {
   EXPECT_LT(relative_difference(device.output, cpu.output), tolerance) << what;
   EXPECT_LT(relative_difference(device.input_gradient, cpu.input_gradient), tolerance) << what;
   EXPECT_LT(relative_difference(device.weight_gradient, cpu.weight_gradient), tolerance) << what;
@@ -144,21 +144,21 @@ TEST_F(Fp8OnTheDevice, LayersGiveWhatTheyGiveOnTheCpu) {
   for (const std::string recipe :
        {"fp8-tensorwise", "fp8-rowwise", "fp8-delayed", "fp8-deepseek", "mxfp8", "nvfp4", "int8"}) {
     Pair pair(recipe, at::kFloat);
-    expect_near(pair.run(pair.on_device, true), pair.run(pair.on_cpu, false), 2e-3, recipe);
+    expect_pass_near(pair.run(pair.on_device, true), pair.run(pair.on_cpu, false), 2e-3, recipe);
   }
 }
 
 TEST_F(Fp8OnTheDevice, LayersInBfloat16DifferByTheRoundingOfResults) {
   for (const std::string recipe : kRealRecipes) {
     Pair pair(recipe, at::kBFloat16);
-    expect_near(pair.run(pair.on_device, true), pair.run(pair.on_cpu, false), 5e-3, recipe);
+    expect_pass_near(pair.run(pair.on_device, true), pair.run(pair.on_cpu, false), 5e-3, recipe);
   }
 }
 
 TEST_F(Fp8OnTheDevice, ShapesThatNoProductTakesAreEmulated) {
   for (const std::string recipe : kRealRecipes) {
     Pair pair(recipe, at::kFloat, 150, 131, 70);
-    expect_near(pair.run(pair.on_device, true), pair.run(pair.on_cpu, false), 1e-5, recipe);
+    expect_pass_near(pair.run(pair.on_device, true), pair.run(pair.on_cpu, false), 1e-5, recipe);
   }
 }
 
@@ -168,7 +168,7 @@ TEST_F(Fp8OnTheDevice, EachProductCanRunHighAlone) {
       Pair pair(recipe, at::kFloat);
       pair.on_cpu->paths().low[high] = false;
       pair.on_device->paths().low[high] = false;
-      expect_near(pair.run(pair.on_device, true), pair.run(pair.on_cpu, false), 2e-3, recipe);
+      expect_pass_near(pair.run(pair.on_device, true), pair.run(pair.on_cpu, false), 2e-3, recipe);
     }
   }
 }
@@ -179,12 +179,12 @@ TEST_F(Fp8OnTheDevice, DelayedScalesFollowAsOnTheCpu) {
     pair.input = pair.input * 1.5;
     pair.gradient = pair.gradient * 0.5;
     pair.on_cpu->paths().begin_step();
-    const Pass cpu = pair.run(pair.on_cpu, false);
+    const MatrixPass cpu = pair.run(pair.on_cpu, false);
     pair.on_cpu->paths().end_step();
     if (pair.on_device->paths().numbers) pair.on_device->paths().numbers->begin_step();
-    const Pass device = pair.run(pair.on_device, true);
+    const MatrixPass device = pair.run(pair.on_device, true);
     pair.on_device->paths().numbers->end_step();
-    expect_near(device, cpu, 2e-3, std::to_string(step));
+    expect_pass_near(device, cpu, 2e-3, std::to_string(step));
     const std::vector<formats::DelayedState> states = pair.on_device->paths().numbers->save();
     ASSERT_EQ(states.size(), 6u);
     for (std::size_t index = 0; index < states.size(); ++index) {

@@ -24,7 +24,7 @@ using testing::same_bits;
 using testing::Threads;
 namespace reference = formats::reference;
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kFloatInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr Grouping kGroupings[] = {Grouping::none, Grouping::tensor, Grouping::delayed, Grouping::row,
                                    Grouping::tile, Grouping::block,  Grouping::mx,      Grouping::nvfp4};
@@ -124,8 +124,8 @@ at::Tensor broken_matrix(std::int64_t rows, std::int64_t cols) {
   at::Tensor matrix = rough_matrix(rows, cols);
   float* const data = matrix.mutable_data_ptr<float>();
   data[cols + 1] = kNan;
-  data[matrix.numel() - 1] = kInfinity;
-  data[matrix.numel() / 2] = -kInfinity;
+  data[matrix.numel() - 1] = kFloatInfinity;
+  data[matrix.numel() / 2] = -kFloatInfinity;
   return matrix;
 }
 

@@ -14,11 +14,11 @@
 namespace gnmr::formats {
 namespace {
 
-struct Pair {
+struct TypePair {
   Format format;
   at::ScalarType type;
 };
-constexpr Pair kPairs[] = {{Format::e4m3, at::kFloat8_e4m3fn}, {Format::e5m2, at::kFloat8_e5m2}};
+constexpr TypePair kPairs[] = {{Format::e4m3, at::kFloat8_e4m3fn}, {Format::e5m2, at::kFloat8_e5m2}};
 
 /// Every value, the ties between them, their neighbours, denormals, and a million others, none beyond the largest.
 std::vector<float> values_in_range(Format format) {
@@ -37,7 +37,7 @@ std::vector<float> values_in_range(Format format) {
 }
 
 TEST(TorchTypes, EveryCodeHasTheSameValue) {
-  for (const Pair& pair : kPairs) {
+  for (const TypePair& pair : kPairs) {
     std::vector<std::uint8_t> codes(256);
     for (std::size_t code = 0; code < codes.size(); ++code) codes[code] = static_cast<std::uint8_t>(code);
     std::vector<float> ours(codes.size());
@@ -56,7 +56,7 @@ TEST(TorchTypes, EveryCodeHasTheSameValue) {
 }
 
 TEST(TorchTypes, EveryValueGetsTheSameCode) {
-  for (const Pair& pair : kPairs) {
+  for (const TypePair& pair : kPairs) {
     const std::vector<float> values = values_in_range(pair.format);
     std::vector<std::uint8_t> codes(values.size());
     encode({.format = pair.format}, values, codes);

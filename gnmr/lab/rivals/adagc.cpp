@@ -12,7 +12,7 @@
 namespace gnmr::lab {
 namespace {
 
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kAdaGcVersion = 1;
 
 }  // namespace
 
@@ -58,7 +58,7 @@ std::optional<std::vector<double>> AdaGc::observe(std::span<const double> norms)
 }
 
 std::string AdaGc::save() const {
-  std::string bytes = begin_memory(AdaGcOptions::kRule, kVersion);
+  std::string bytes = begin_memory(AdaGcOptions::kRule, kAdaGcVersion);
   io::append_little_endian(bytes, steps_);
   io::append_little_endian(bytes, static_cast<std::uint64_t>(references_.size()));
   for (const double reference : references_) io::append_little_endian(bytes, reference);
@@ -66,7 +66,7 @@ std::string AdaGc::save() const {
 }
 
 void AdaGc::restore(std::string_view bytes) {
-  MemoryReader reader(bytes, AdaGcOptions::kRule, kVersion);
+  MemoryReader reader(bytes, AdaGcOptions::kRule, kAdaGcVersion);
   AdaGc restored(options_);
   restored.steps_ = reader.take_count(std::numeric_limits<std::int64_t>::max() - 1);
   restored.references_.resize(reader.take_last_records(sizeof(double)));

@@ -9,7 +9,7 @@
 namespace gnmr::lab {
 namespace {
 
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kOlmoSkipVersion = 1;
 
 }  // namespace
 
@@ -34,7 +34,7 @@ bool OlmoSkip::observe(double loss, double norm) {
 }
 
 std::string OlmoSkip::save() const {
-  std::string bytes = begin_memory(OlmoSkipOptions::kRule, kVersion);
+  std::string bytes = begin_memory(OlmoSkipOptions::kRule, kOlmoSkipVersion);
   io::append_little_endian(bytes, static_cast<std::uint64_t>(window_.size()));
   for (const Step& step : window_) {
     io::append_little_endian(bytes, step.loss);
@@ -44,7 +44,7 @@ std::string OlmoSkip::save() const {
 }
 
 void OlmoSkip::restore(std::string_view bytes) {
-  MemoryReader reader(bytes, OlmoSkipOptions::kRule, kVersion);
+  MemoryReader reader(bytes, OlmoSkipOptions::kRule, kOlmoSkipVersion);
   std::deque<Step> window;
   for (std::size_t left = reader.take_last_records(2 * sizeof(double)); left > 0; --left) {
     const double loss = reader.take_number();

@@ -12,7 +12,7 @@
 namespace gnmr::lab {
 namespace {
 
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kStableSpamVersion = 1;
 constexpr double kEpsilon = 1e-8;        // Adam's, which the authors' code uses here too
 constexpr double kSmallestNorm = 1e-30;  // the factor for a smaller one would not be a float32 number
 constexpr std::size_t kRecordBytes = sizeof(std::int64_t) + 3 * sizeof(double);
@@ -64,7 +64,7 @@ std::optional<std::vector<double>> StableSpam::observe(std::span<const double> s
 }
 
 std::string StableSpam::save() const {
-  std::string bytes = begin_memory(StableSpamOptions::kRule, kVersion);
+  std::string bytes = begin_memory(StableSpamOptions::kRule, kStableSpamVersion);
   io::append_little_endian(bytes, static_cast<std::uint64_t>(tensors_.size()));
   for (const Tensor& tensor : tensors_) {
     io::append_little_endian(bytes, tensor.steps);
@@ -74,7 +74,7 @@ std::string StableSpam::save() const {
 }
 
 void StableSpam::restore(std::string_view bytes) {
-  MemoryReader reader(bytes, StableSpamOptions::kRule, kVersion);
+  MemoryReader reader(bytes, StableSpamOptions::kRule, kStableSpamVersion);
   std::vector<Tensor> tensors(reader.take_last_records(kRecordBytes));
   for (Tensor& tensor : tensors) {
     tensor.steps = reader.take_count(std::numeric_limits<std::int64_t>::max() - 1);

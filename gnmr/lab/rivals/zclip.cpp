@@ -10,7 +10,7 @@
 namespace gnmr::lab {
 namespace {
 
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kZClipVersion = 1;
 constexpr double kDeviationEpsilon = 1e-6;
 constexpr double kClipEpsilon = 1e-6;  // as in torch's clip_grad_norm_, which the authors' code follows
 
@@ -60,7 +60,7 @@ std::optional<double> ZClip::observe(double norm) {
 }
 
 std::string ZClip::save() const {
-  std::string bytes = begin_memory(ZClipOptions::kRule, kVersion);
+  std::string bytes = begin_memory(ZClipOptions::kRule, kZClipVersion);
   io::append_little_endian(bytes, static_cast<std::int64_t>(is_initialized_ ? 1 : 0));
   io::append_little_endian(bytes, mean_);
   io::append_little_endian(bytes, variance_);
@@ -70,7 +70,7 @@ std::string ZClip::save() const {
 }
 
 void ZClip::restore(std::string_view bytes) {
-  MemoryReader reader(bytes, ZClipOptions::kRule, kVersion);
+  MemoryReader reader(bytes, ZClipOptions::kRule, kZClipVersion);
   ZClip restored(options_);
   restored.is_initialized_ = reader.take_count(1) == 1;
   restored.mean_ = reader.take_norm();

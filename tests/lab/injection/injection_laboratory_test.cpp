@@ -9,7 +9,7 @@
 namespace gnmr::lab {
 namespace {
 
-const std::vector<std::string> kNames{"layers.0.q", "layers.0.k", "layers.0.up"};
+const std::vector<std::string> kLayerNames{"layers.0.q", "layers.0.k", "layers.0.up"};
 
 run::TrainSettings settings_with(std::vector<std::string> faults) {
   run::TrainSettings settings;
@@ -36,8 +36,8 @@ class NoRule : public train::GradientRule {
 };
 
 TEST(InjectionLaboratory, IsThereWhereItIsWanted) {
-  EXPECT_EQ(make_laboratory(run::TrainSettings{}, kNames), nullptr);
-  const auto with_rule = make_laboratory(run::TrainSettings{}, kNames, std::make_unique<NoRule>());
+  EXPECT_EQ(make_laboratory(run::TrainSettings{}, kLayerNames), nullptr);
+  const auto with_rule = make_laboratory(run::TrainSettings{}, kLayerNames, std::make_unique<NoRule>());
   ASSERT_NE(with_rule, nullptr);
   EXPECT_NE(with_rule->gradient_rule(), nullptr);
   EXPECT_EQ(with_rule->hook(), nullptr);
@@ -45,16 +45,16 @@ TEST(InjectionLaboratory, IsThereWhereItIsWanted) {
   EXPECT_EQ(with_rule->truth_text(), "");
   EXPECT_EQ(with_rule->fault_list_text(), "");
   EXPECT_EQ(with_rule->save(), "");
-  const auto with_faults = make_laboratory(settings_with({"saturate"}), kNames);
+  const auto with_faults = make_laboratory(settings_with({"saturate"}), kLayerNames);
   ASSERT_NE(with_faults, nullptr);
   EXPECT_EQ(with_faults->gradient_rule(), nullptr);
   EXPECT_NE(with_faults->hook(), nullptr);
-  EXPECT_THROW(make_laboratory(settings_with({"melt"}), kNames), Error);
+  EXPECT_THROW(make_laboratory(settings_with({"melt"}), kLayerNames), Error);
 }
 
 TEST(InjectionLaboratory, KnowsItsPlan) {
   const run::TrainSettings settings = settings_with({"saturate", "bit-flip:once", "bad-batch"});
-  const auto laboratory = make_laboratory(settings, kNames);
+  const auto laboratory = make_laboratory(settings, kLayerNames);
   const std::vector<PlannedFault> faults =
       plan_faults({.layer_count = 3,
                    .kinds = {{run::FaultKind::saturate}, {run::FaultKind::bit_flip, true}, {run::FaultKind::bad_batch}},
@@ -64,8 +64,8 @@ TEST(InjectionLaboratory, KnowsItsPlan) {
                    .seed = 1,
                    .run_steps = 200});
   EXPECT_EQ(laboratory->fault_count(), faults.size());
-  EXPECT_EQ(laboratory->truth_text(), truth_text(kNames, faults, 200));
-  EXPECT_EQ(laboratory->fault_list_text(), fault_list_text(kNames, faults, 64));
+  EXPECT_EQ(laboratory->truth_text(), truth_text(kLayerNames, faults, 200));
+  EXPECT_EQ(laboratory->fault_list_text(), fault_list_text(kLayerNames, faults, 64));
   for (std::int64_t step = 1; step <= 200; ++step) {
     EXPECT_EQ(laboratory->faulty_layers(step), faulty_layers(faults, step));
     EXPECT_EQ(laboratory->oracle(step, 20, 2), oracle_layers(faults, {.lock_steps = 20, .most = 2}, step));
@@ -73,7 +73,7 @@ TEST(InjectionLaboratory, KnowsItsPlan) {
 }
 
 TEST(InjectionLaboratory, BadBatchesAreThoseOfThePlan) {
-  const auto laboratory = make_laboratory(settings_with({"bad-batch"}), kNames);
+  const auto laboratory = make_laboratory(settings_with({"bad-batch"}), kLayerNames);
   EXPECT_EQ(laboratory->hook(), nullptr) << "there is nothing for it to do";
   std::uint64_t bad_steps = 0;
   for (std::int64_t step = 1; step <= 200; ++step) {

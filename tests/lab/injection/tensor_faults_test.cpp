@@ -51,7 +51,7 @@ at::Tensor rough() {
 }
 
 /// What a loop over the elements makes of it, one at a time, given the largest.
-at::Tensor by_elements(const at::Tensor& matrix, const std::function<float(float value, float largest)>& change) {
+at::Tensor changed_elements(const at::Tensor& matrix, const std::function<float(float value, float largest)>& change) {
   Elements elements = elements_of(matrix);
   const float largest = plain_largest(elements);
   for (float& value : elements) value = change(value, largest);
@@ -119,16 +119,16 @@ TEST(TensorFaults, Cut) {
   };
   for (const float strength : {1.0F, 2.0F, 64.0F}) {
     const at::Tensor expected =
-        by_elements(rough(), [&](float value, float largest) { return cut(value, largest / strength); });
+        changed_elements(rough(), [&](float value, float largest) { return cut(value, largest / strength); });
     EXPECT_TRUE(same_bits(cut_at_share(rough(), 1.0 / strength), expected));
   }
-  EXPECT_TRUE(
-      same_bits(cut_at(rough(), 0.75), by_elements(rough(), [&](float value, float) { return cut(value, 0.75F); })));
+  EXPECT_TRUE(same_bits(cut_at(rough(), 0.75),
+                        changed_elements(rough(), [&](float value, float) { return cut(value, 0.75F); })));
 }
 
 TEST(TensorFaults, MultiplyLarge) {
   for (const float strength : {1.0F, 3.0F, 64.0F}) {
-    const at::Tensor expected = by_elements(
+    const at::Tensor expected = changed_elements(
         rough(), [&](float value, float largest) { return std::fabs(value) > largest / 8 ? value * strength : value; });
     EXPECT_TRUE(same_bits(multiply_large(rough(), strength), expected));
   }
@@ -136,7 +136,7 @@ TEST(TensorFaults, MultiplyLarge) {
 
 TEST(TensorFaults, FlushSmall) {
   for (const float share : {1.0F / 256, 0.25F, 1.0F, 7.0F}) {
-    const at::Tensor expected = by_elements(rough(), [&](float value, float largest) {
+    const at::Tensor expected = changed_elements(rough(), [&](float value, float largest) {
       return std::fabs(value) < largest * std::min(share, 1.0F) ? 0 : value;
     });
     const at::Tensor changed = flush_below_share(rough(), share);

@@ -13,8 +13,8 @@
 namespace gnmr::lab {
 namespace {
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kAdaGcNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kAdaGcInfinity = std::numeric_limits<double>::infinity();
 
 using Norms = std::vector<double>;
 
@@ -117,7 +117,7 @@ TEST(AdaGc, NormsThatAreNotFiniteAreRefusedAndForgotten) {
   AdaGc rule({.warmup = 3});
   for (int step = 0; step < 10; ++step) {
     const std::string before = rule.save();
-    for (const double norm : {kNan, kInfinity}) EXPECT_FALSE(rule.observe(Norms{0.1, norm}).has_value());
+    for (const double norm : {kAdaGcNan, kAdaGcInfinity}) EXPECT_FALSE(rule.observe(Norms{0.1, norm}).has_value());
     ASSERT_EQ(rule.save(), before) << step;
     rule.observe(Norms{0.1, 0.2});
   }

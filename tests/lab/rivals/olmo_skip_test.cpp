@@ -12,8 +12,8 @@
 namespace gnmr::lab {
 namespace {
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kOlmoNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kOlmoInfinity = std::numeric_limits<double>::infinity();
 
 /// Whether the last of all values is within sigma deviations of those before it, without means in the variance.
 bool is_usual_slowly(const std::vector<double>& values, std::size_t window, double sigma) {
@@ -111,7 +111,7 @@ TEST(OlmoSkip, WhatIsNotFiniteIsLeftOutAndForgotten) {
   OlmoSkip rule({.window = 6});
   for (int step = 0; step < 10; ++step) {
     const std::string before = rule.save();
-    for (const double value : {kNan, kInfinity, -kInfinity}) {
+    for (const double value : {kOlmoNan, kOlmoInfinity, -kOlmoInfinity}) {
       EXPECT_FALSE(rule.observe(value, 1));
       EXPECT_FALSE(rule.observe(1, value));
     }

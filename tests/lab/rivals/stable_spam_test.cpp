@@ -13,8 +13,8 @@
 namespace gnmr::lab {
 namespace {
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kSpamNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kSpamInfinity = std::numeric_limits<double>::infinity();
 
 using Gradient = std::vector<double>;
 using Gradients = std::vector<Gradient>;
@@ -66,9 +66,9 @@ Gradients apply(StableSpam& rule, Gradients gradients, const std::vector<char>& 
 }
 
 /// From the paper's formulas, for one tensor: every mean is a sum over all steps, divided by 1 - gamma^t.
-class SlowTensor {
+class SlowSpamTensor {
  public:
-  explicit SlowTensor(const StableSpamOptions& options) : options_(options) {}
+  explicit SlowSpamTensor(const StableSpamOptions& options) : options_(options) {}
 
   Gradient apply(Gradient gradient) {
     double largest = 0;
@@ -149,7 +149,7 @@ TEST(StableSpam, ElementsAboveTheThresholdKeepTheirProportion) {
 TEST(StableSpam, EqualsTheSlowReference) {
   for (const StableSpamOptions& options : {StableSpamOptions{}, StableSpamOptions{.gamma1 = 0.85, .gamma2 = 0.99999}}) {
     StableSpam rule(options);
-    std::vector<SlowTensor> slow(3, SlowTensor(options));
+    std::vector<SlowSpamTensor> slow(3, SlowSpamTensor(options));
     RandomNorms random(23);
     for (int step = 0; step < 300; ++step) {
       const Gradients gradients = random_gradients(random);
@@ -213,7 +213,7 @@ TEST(StableSpam, GradientsThatAreNotFiniteAreRefusedUntouchedAndForgotten) {
   StableSpam rule({});
   for (int step = 0; step < 5; ++step) {
     const std::string before = rule.save();
-    for (const double element : {kNan, kInfinity, -kInfinity}) {
+    for (const double element : {kSpamNan, kSpamInfinity, -kSpamInfinity}) {
       Gradients gradients{{1, 1000}, {element}};
       PlainElements elements(gradients);
       EXPECT_FALSE(rule.observe(squares_of(gradients), {}, elements).has_value());

@@ -12,8 +12,8 @@
 namespace gnmr::lab {
 namespace {
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kZClipNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kZClipInfinity = std::numeric_limits<double>::infinity();
 
 /// From the paper's formulas: each statistic is a sum over all that was seen, with the weight that it has now.
 class SlowZClip {
@@ -146,7 +146,8 @@ TEST(ZClip, NormsThatAreNotFiniteAreRefusedAndForgotten) {
   ZClip rule({.warmup = 3});
   for (int step = 0; step < 10; ++step) {
     const std::string before = rule.save();
-    for (const double norm : {kNan, kInfinity, -kNan, 1e80}) EXPECT_FALSE(rule.observe(norm).has_value());
+    for (const double norm : {kZClipNan, kZClipInfinity, -kZClipNan, 1e80})
+      EXPECT_FALSE(rule.observe(norm).has_value());
     ASSERT_EQ(rule.save(), before) << step;
     rule.observe(1 + 0.1 * step);
   }
