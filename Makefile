@@ -23,7 +23,7 @@ TEST_FLAGS = -DGNMR_BUILD_TESTS=ON -DGNMR_TEST_PYTHON="$$(scripts/python_env.sh 
 configure = $(CONFIGURE) release $(1) >build-configure.log 2>&1 || { cat build-configure.log; rm -f build-configure.log; exit 1; }; rm -f build-configure.log
 OURS = $(shell git ls-files '*.cpp' '*.cu' '*.cuh' '*.h' '*.c')
 
-.PHONY: all build demo test test-release test-package test-instrumented abuse bench format lint lint-all clean help
+.PHONY: all build demo test test-release test-package test-instrumented abuse bench format lint lint-style lint-all clean help
 all: build
 
 help:
@@ -81,16 +81,15 @@ bench:
 	cmake --build build --parallel $(JOBS)
 	bench/run.sh
 
-# Tools of a fixed version come from the Python that runs the tests.
-LINT_PYTHON = $$(scripts/python_env.sh lint)
+TEST_PYTHON = $$(scripts/python_env.sh test)
 format:
 	@scripts/install_dependencies.sh format
 	clang-format -i $(OURS)
-	$(LINT_PYTHON) -m ruff format
-	$(LINT_PYTHON) -m ruff check --fix
+	@$(TEST_PYTHON) -m ruff check --fix
+	@$(TEST_PYTHON) -m ruff format
 
 lint: lint-style
-	@$(CONFIGURE) lint >/dev/null
+	@$(CONFIGURE) lint -DGNMR_TORCH=OFF >/dev/null
 	scripts/clang_tidy.sh build-lint $(JOBS)
 
 # With the layers on torch, which are slow to analyse.
@@ -98,13 +97,15 @@ lint-all: lint-style
 	@$(CONFIGURE) lint -DGNMR_TORCH=ON -DGNMR_TORCH_PYTHON="$$(scripts/python_env.sh torch)" >/dev/null
 	scripts/clang_tidy.sh build-lint $(JOBS)
 
-.PHONY: lint-style
+# mypy needs the stub of gnmr._core, which the build of the package makes.
 lint-style:
-	@scripts/install_dependencies.sh build format lint
+	@scripts/install_dependencies.sh build test format lint
 	clang-format --dry-run -Werror $(OURS)
-	$(LINT_PYTHON) -m ruff check
-	$(LINT_PYTHON) -m ruff format --check
-	$(LINT_PYTHON) -m mypy
+	@$(TEST_PYTHON) -m ruff check
+	@$(TEST_PYTHON) -m ruff format --check
+	@$(call configure,$(TORCH_FLAGS) -DGNMR_CUDA=$(CUDA) $(TEST_FLAGS))
+	cmake --build build --parallel $(JOBS) --target gnmr_python_types
+	cd build/python && "$$(cd ../.. && scripts/python_env.sh test)" -m mypy --strict -p gnmr
 
 clean:
 	rm -rf build build-instrumented build-lint

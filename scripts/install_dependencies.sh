@@ -60,7 +60,10 @@ for purpose in "$@"; do
       ;;
     bench) need_header benchmark/benchmark.h libbenchmark-dev ;;
     format) need_command clang-format clang-format ;;
-    lint) need_command clang-tidy clang-tidy ;;
+    lint)
+      need_command clang++ clang
+      need_command clang-tidy clang-tidy
+      ;;
     *) echo "install_dependencies: unknown purpose '$purpose' (build, test, python, bench, format, lint)" >&2; exit 2 ;;
   esac
 done

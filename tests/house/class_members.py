@@ -17,8 +17,10 @@ SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
 # What a file, a command line or a report holds, field by field: a list, not an object with a job.
 RECORDS: dict[str, str] = {}
 
-HEAD = re.compile(r"\b(?:class|struct|union)\s+(?:alignas\s*\([^)]*\)\s*)?(?:\[\[.*?\]\]\s*)?([A-Za-z_]\w*(?:::\w+)*)\s*"
-                  r"(?:final\s*)?(?::[^;{}()]*)?$")
+HEAD = re.compile(
+    r"\b(?:class|struct|union)\s+(?:alignas\s*\([^)]*\)\s*)?(?:\[\[.*?\]\]\s*)?([A-Za-z_]\w*(?:::\w+)*)\s*"
+    r"(?:final\s*)?(?::[^;{}()]*)?$"
+)
 NO_MEMBER = re.compile(r"^(?:using|typedef|friend|static|template|extern|static_assert|namespace|enum)\b")
 
 
@@ -31,7 +33,10 @@ class Class:
 
 def code_of(text: str) -> str:
     """The text without comments, literals, preprocessor lines and attributes."""
-    token = re.compile(r'R"([^\s()\\]{0,16})\(.*?\)\1"|//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|(?<![0-9A-Fa-f])\'(?:\\.|[^\'\\\n])+\'', re.S)
+    token = re.compile(
+        r'R"([^\s()\\]{0,16})\(.*?\)\1"|//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|(?<![0-9A-Fa-f])\'(?:\\.|[^\'\\\n])+\'',
+        re.S,
+    )
     text = token.sub(lambda found: " " if found.group(0).startswith("/") else '""', text)
     text = re.sub(r"^[ \t]*#(?:[^\n\\]|\\.)*(?:\\\n(?:[^\n\\]|\\.)*)*", "", text, flags=re.M)
     return re.sub(r"\[\[.*?\]\]", "", text, flags=re.S)
@@ -134,7 +139,9 @@ def main() -> int:
         return 1
     wrong = [one for one in found if len(one.members) > LIMIT and one.name not in RECORDS]
     for one in wrong:
-        print(f"{one.path}: {one.name} has {len(one.members)} data members, at most {LIMIT} are allowed", file=sys.stderr)
+        print(
+            f"{one.path}: {one.name} has {len(one.members)} data members, at most {LIMIT} are allowed", file=sys.stderr
+        )
     return 1 if wrong else 0
 
 

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# clang-tidy on all sources of a configured build; a unity build is analysed many files at a time.
+#
+#   scripts/clang_tidy.sh build-lint 4
+set -euo pipefail
+cd "$(dirname "$0")/.."
+build=$1
+jobs=${2:-2}
+# Texts that the build embeds are not written yet, and hold no code.
+python3 -c 'import json, sys
+files = {entry["file"] for entry in json.load(open(sys.argv[1]))}
+print("\0".join(sorted(f for f in files if not f.endswith("_text.cpp") and "torch_headers" not in f)), end="\0")' \
+  "$build/compile_commands.json" |
+  xargs -0 -n 1 -P "$jobs" clang-tidy -p "$build" --quiet
