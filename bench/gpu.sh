@@ -41,7 +41,6 @@ layers() {
 graphs() {
   engine gnmr_gpu_graphs
   "$out/engine/bin/gnmr_gpu_graphs" | tee -a "$out/gpu_table.md"
-  "$out/bin/gnmr_gpu_conditional" | tee -a "$out/gpu_table.md"
 }
 
 step() {
