@@ -8,6 +8,7 @@
 #   make bench   speed, beside a floor measured in the same run
 #   make lint    clang-format, ruff, mypy, and clang-tidy on the layers without torch (make lint-all: with torch)
 #   make format  formats the sources: clang-format and ruff
+#   make report-script  bundle the script of reports anew (needs npm and its network)
 SHELL := /bin/bash
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 CONFIGURE = cmake --preset
@@ -23,11 +24,11 @@ TEST_FLAGS = -DGNMR_BUILD_TESTS=ON -DGNMR_TEST_PYTHON="$$(scripts/python_env.sh 
 configure = $(CONFIGURE) release $(1) >build-configure.log 2>&1 || { cat build-configure.log; rm -f build-configure.log; exit 1; }; rm -f build-configure.log
 OURS = $(shell git ls-files '*.cpp' '*.cu' '*.cuh' '*.h' '*.c')
 
-.PHONY: all build demo test test-release test-package test-instrumented abuse bench format lint lint-style lint-all clean help
+.PHONY: all build demo test test-release test-package test-instrumented abuse bench format lint lint-style lint-all clean help report-script
 all: build
 
 help:
-	@sed -n '3,12s/^# \{0,1\}//p' Makefile
+	@sed -n '3,11s/^# \{0,1\}//p' Makefile
 
 build:
 	@scripts/install_dependencies.sh build
@@ -106,6 +107,9 @@ lint-style:
 	@$(call configure,$(TORCH_FLAGS) -DGNMR_CUDA=$(CUDA) $(TEST_FLAGS))
 	cmake --build build --parallel $(JOBS) --target gnmr_python_types
 	cd build/python && "$$(cd ../.. && scripts/python_env.sh test)" -m mypy --strict -p gnmr
+
+report-script:
+	cd gnmr/report/web && npm ci --ignore-scripts && node build.mjs
 
 clean:
 	rm -rf build build-instrumented build-lint

@@ -40,9 +40,6 @@ int make_report(const ReportArguments& arguments) {
   }
   if (arguments.quiet) return kOk;
   for (const std::string& remark : made.remarks) say(printable(remark));
-  if (!made.interactive && !arguments.plain) {
-    say("this program was built without npm: the charts are plain pictures");
-  }
   if (!to_standard_output) {
     put(stdout, fmt::format("{} ({} kB)\n", printable(path), (made.html.size() + 999) / 1000));
   }
@@ -64,7 +61,7 @@ void add_report_command(CLI::App& program, Command& chosen) {
       ->add_option("-o,--out", arguments->out_path,
                    "File to write [report.html in the directory]; - is standard output")
       ->type_name("FILE");
-  command->add_flag("--plain", arguments->plain, "Draw static pictures (SVG) that need no script in the browser");
+  command->add_flag("--plain", arguments->plain, "No script in the page: charts are given in words, and the file is small");
   command->add_flag("-q,--quiet", arguments->quiet, "Print nothing but errors");
   command->footer(std::string("The file needs nothing else: no network, no other files. Open it in any browser.\n\n"
                               "Examples:\n"

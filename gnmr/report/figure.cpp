@@ -11,19 +11,14 @@ std::string heading(int level, const std::string& text) {
   return fmt::format("<h{0}>{1}</h{0}>\n", level, escaped(text));
 }
 
-std::string figure_html(const Figure& figure, const PageStyle& style) {
-  std::string html = "<section class=\"card\">\n" + heading(style.heading, figure.title) + figure.before;
-  if (style.interactive) {
-    html += fmt::format(
-        "<div class=\"chart\" data-chart=\"{}\" data-run=\"{}\" style=\"height:{:.0f}px\" role=\"img\" "
-        "aria-label=\"{}\"></div>\n",
-        figure.chart, figure.run, figure.height, escaped(figure.alternative));
-  } else {
-    html += "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"" + escaped(figure.title) + "\">" +
-            figure.picture() + "</div>\n";
-  }
+std::string figure_html(const Figure& figure, int level) {
+  std::string html = "<section class=\"card figure\">\n" + heading(level, figure.title) + figure.before;
+  html += fmt::format(
+      "<div class=\"chart\" data-chart=\"{}\" data-index=\"{}\" style=\"height:{:.0f}px\" role=\"img\" "
+      "aria-label=\"{}\"></div>\n",
+      figure.chart, figure.index, figure.height, escaped(figure.alternative));
   if (!figure.caption.empty()) html += paragraph(figure.caption, "caption");
-  return html + "</section>\n";
+  return html + paragraph(figure.alternative, "words") + "</section>\n";
 }
 
 }  // namespace gnmr::report

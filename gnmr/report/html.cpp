@@ -2,14 +2,15 @@
 #include "gnmr/report/html.h"
 
 #include <array>
-#include <cstddef>
 
 #include "gnmr/io/json_text.h"
-#include "gnmr/report/heat_colour.h"
 
 namespace gnmr::report {
 namespace {
 
+// As many as web/style.css has.
+constexpr std::size_t kLineColours = 8;
+constexpr std::size_t kHeatColours = 13;
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
 }  // namespace
@@ -85,6 +86,8 @@ std::string legend(const std::vector<LegendEntry>& entries) {
   }
   return html + "</ul>\n";
 }
+
+std::string line_class(std::size_t line) { return "c" + std::to_string(line % kLineColours + 1); }
 
 std::string heat_scale() {
   std::string html = "<div class=\"scale\"><span>⅛ × mean</span><span class=\"ramp\">";

@@ -2,6 +2,7 @@
 // Pieces of HTML. Text from files goes through `escaped` and nowhere else.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -46,6 +47,9 @@ using LegendEntry = std::pair<std::string, std::string>;
 
 /// Keys and their meaning, which wrap where the screen is narrow.
 std::string legend(const std::vector<LegendEntry>& entries);
+
+/// The colour of a line, such as an arm's, as a CSS class.
+std::string line_class(std::size_t line);
 
 /// The colours of a heat map with their ratios.
 std::string heat_scale();

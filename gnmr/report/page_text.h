@@ -12,12 +12,10 @@ std::string_view style_text();
 /// web/page.html, with @NAMES@ where something is put in.
 std::string_view template_text();
 
-/// The script that draws the charts, and the hash by which a browser knows it; both are empty where the build had no
-/// npm (no_script.cpp).
-struct PageScript {
-  std::string_view code;
-  std::string_view hash;
-};
-PageScript page_script();
+/// web/report.js, which draws the charts.
+std::string_view script_text();
+
+/// web/report.js.hash, by which a browser knows the script.
+std::string_view script_hash();
 
 }  // namespace gnmr::report

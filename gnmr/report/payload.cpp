@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <optional>
+#include <span>
+#include <vector>
 
 #include "gnmr/io/json_text.h"
 
@@ -15,25 +18,15 @@ namespace {
 /// Appends to a document; commas come by themselves.
 class JsonText {
  public:
-  void open(char bracket) {
-    separate();
-    text_ += bracket;
-  }
-  void close(char bracket) { text_ += bracket; }
-  void key(std::string_view name) {
-    separate();
-    io::append_json_string(text_, name);
-    text_ += ':';
-  }
   void text(std::string_view value) {
     separate();
     io::append_json_string(text_, value);
   }
   // Six digits are more than a screen can show.
-  void number(double value) {
+  void number(std::optional<double> value) {
     separate();
-    if (std::isfinite(value)) {
-      fmt::format_to(std::back_inserter(text_), "{:.6g}", value);
+    if (value && std::isfinite(*value)) {
+      fmt::format_to(std::back_inserter(text_), "{:.6g}", *value);
     } else {
       text_ += "null";
     }
@@ -45,6 +38,41 @@ class JsonText {
   void truth(bool value) {
     separate();
     text_ += value ? "true" : "false";
+  }
+
+  /// The key of the value that comes next; returns the document.
+  JsonText& key(std::string_view name) {
+    text(name);
+    text_ += ':';
+    return *this;
+  }
+
+  /// An object with the keys and values that `members` writes.
+  template <class Members>
+  void object(const Members& members) {
+    separate();
+    text_ += '{';
+    members();
+    text_ += '}';
+  }
+
+  /// An array with what `write` writes for each item.
+  template <class Items, class Write>
+  void array(const Items& items, const Write& write) {
+    separate();
+    text_ += '[';
+    for (const auto& item : items) write(item);
+    text_ += ']';
+  }
+
+  void steps(const std::vector<double>& values) {
+    array(values, [&](double value) { step(value); });
+  }
+  void numbers(const std::vector<double>& values) {
+    array(values, [&](double value) { number(value); });
+  }
+  void texts(const std::vector<std::string>& values) {
+    array(values, [&](const std::string& value) { text(value); });
   }
 
   /// The document; `<` is written so that nothing in it can end the element that it stands in.
@@ -70,136 +98,75 @@ class JsonText {
   std::string text_;
 };
 
-void add_curve(JsonText& out, std::string_view name, const Curve& curve) {
-  out.key(name);
-  out.open('{');
-  out.key("x");
-  out.open('[');
-  for (const double step : curve.steps) out.step(step);
-  out.close(']');
-  out.key("y");
-  out.open('[');
-  for (const double value : curve.values) out.number(value);
-  out.close(']');
-  out.key("bad");
-  out.open('[');
-  for (const double step : curve.bad_steps) out.step(step);
-  out.close(']');
-  out.close('}');
+void add(JsonText& out, const Curve& curve) {
+  out.object([&] {
+    out.key("x").steps(curve.steps);
+    out.key("y").numbers(curve.values);
+    out.key("bad").steps(curve.bad_steps);
+  });
 }
 
-void add_texts(JsonText& out, std::string_view name, const std::vector<std::string>& texts) {
-  out.key(name);
-  out.open('[');
-  for (const std::string& text : texts) out.text(text);
-  out.close(']');
+void add(JsonText& out, const std::vector<Bar>& bars) {
+  out.array(bars, [&](const Bar& bar) {
+    out.steps({static_cast<double>(bar.row), static_cast<double>(bar.first_step), static_cast<double>(bar.last_step),
+               static_cast<double>(bar.end)});
+  });
 }
 
-void add_bars(JsonText& out, std::string_view name, const std::vector<Bar>& bars) {
-  out.key(name);
-  out.open('[');
-  for (const Bar& bar : bars) {
-    out.open('[');
-    out.step(static_cast<double>(bar.row));
-    out.step(static_cast<double>(bar.first_step));
-    out.step(static_cast<double>(bar.last_step));
-    out.step(static_cast<double>(bar.end));
-    out.close(']');
-  }
-  out.close(']');
-}
-
-void add_heat(JsonText& out, const HeatMap& heat) {
+void add(JsonText& out, const HeatMap& heat) {
   const RatioMap& map = heat.ratios;
   std::string bytes;
   bytes.reserve(map.ratios.size());
   for (const float ratio : map.ratios) bytes += static_cast<char>(ratio_byte(ratio));
-  out.key("heat");
-  out.open('{');
-  add_texts(out, "units", heat.units);
-  out.key("first");
-  out.step(static_cast<double>(map.first_step));
-  out.key("width");
-  out.step(static_cast<double>(map.column_steps));
-  out.key("columns");
-  out.step(static_cast<double>(map.columns));
-  out.key("cells");
-  out.text(base64(bytes));
-  add_bars(out, "recoveries", heat.recoveries);
-  add_bars(out, "faults", heat.faults);
-  out.close('}');
+  out.object([&] {
+    out.key("units").texts(heat.units);
+    out.key("first").step(static_cast<double>(map.first_step));
+    out.key("width").step(static_cast<double>(map.column_steps));
+    out.key("columns").step(static_cast<double>(map.columns));
+    out.key("cells").text(base64(bytes));
+    add(out.key("recoveries"), heat.recoveries);
+    add(out.key("faults"), heat.faults);
+  });
 }
 
-void add_timeline(JsonText& out, const Timeline& timeline) {
-  out.key("timeline");
-  out.open('{');
-  add_texts(out, "units", timeline.units);
-  add_bars(out, "bars", timeline.bars);
-  out.key("denials");
-  out.open('[');
-  for (const RowMark& denial : timeline.denials) {
-    out.open('[');
-    out.step(static_cast<double>(denial.row));
-    out.step(static_cast<double>(denial.step));
-    out.close(']');
-  }
-  out.close(']');
-  out.close('}');
+void add(JsonText& out, const Timeline& timeline) {
+  out.object([&] {
+    out.key("units").texts(timeline.units);
+    add(out.key("bars"), timeline.bars);
+    out.key("denials").array(timeline.denials, [&](const RowMark& denial) {
+      out.steps({static_cast<double>(denial.row), static_cast<double>(denial.step)});
+    });
+  });
 }
 
-void add_optional(JsonText& out, std::string_view name, const std::optional<double>& value) {
-  out.key(name);
-  out.number(value.value_or(std::nan("")));
-}
-
-void add_run(JsonText& out, const RunView& run) {
-  out.open('{');
-  out.key("first");
-  out.step(run.first_step);
-  out.key("last");
-  out.step(run.last_step);
-  out.key("watchOnly");
-  out.truth(run.watch_only);
-  add_curve(out, "train", run.train_loss);
-  add_curve(out, "high", run.eval_high);
-  add_curve(out, "low", run.eval_low);
-  add_optional(out, "ceiling", run.loss_ceiling);
-  add_curve(out, "norm", run.grad_norm);
-  out.key("skipped");
-  out.open('[');
-  for (const double step : run.skipped_steps) out.step(step);
-  out.close(']');
-  if (run.heat) add_heat(out, *run.heat);
-  if (run.timeline) add_timeline(out, *run.timeline);
+void add(JsonText& out, const RunView& run) {
   Curve use;
   for (const InUse& in_use : run.in_use) {
     use.add(static_cast<double>(in_use.step), static_cast<double>(in_use.units));
   }
-  add_curve(out, "use", use);
-  add_optional(out, "budget", run.budget ? std::optional<double>(static_cast<double>(*run.budget)) : std::nullopt);
-  out.close('}');
+  out.object([&] {
+    out.key("first").step(run.first_step);
+    out.key("last").step(run.last_step);
+    out.key("watchOnly").truth(run.watch_only);
+    add(out.key("train"), run.train_loss);
+    add(out.key("high"), run.eval_high);
+    add(out.key("low"), run.eval_low);
+    out.key("ceiling").number(run.loss_ceiling);
+    add(out.key("norm"), run.grad_norm);
+    out.key("skipped").steps(run.skipped_steps);
+    if (run.heat) add(out.key("heat"), *run.heat);
+    if (run.timeline) add(out.key("timeline"), *run.timeline);
+    add(out.key("use"), use);
+    out.key("budget").number(run.budget ? std::optional(static_cast<double>(*run.budget)) : std::nullopt);
+  });
 }
 
-void add_arm_curves(JsonText& out, std::string_view name, const ArmCurves& curves) {
-  out.key(name);
-  out.open('{');
-  out.key("seeds");
-  out.open('[');
-  for (const Curve& curve : curves.seeds) {
-    out.open('{');
-    add_curve(out, "curve", curve);
-    out.close('}');
-  }
-  out.close(']');
-  add_curve(out, "mean", curves.mean);
-  out.close('}');
-}
-
-void add_runs(JsonText& out, const std::vector<RunView>& runs) {
-  out.key("runs");
-  out.open('[');
-  for (const RunView& run : runs) add_run(out, run);
-  out.close(']');
+void add(JsonText& out, const ArmCurves& curves) {
+  out.object([&] {
+    out.key("seeds").array(curves.seeds,
+                           [&](const Curve& curve) { out.object([&] { add(out.key("curve"), curve); }); });
+    add(out.key("mean"), curves.mean);
+  });
 }
 
 std::optional<double> ceiling_of(const SuiteView& suite, ArmCurves ArmView::*pick) {
@@ -239,62 +206,62 @@ unsigned char ratio_byte(float ratio) {
 
 std::string run_payload(const RunView& run) {
   JsonText out;
-  out.open('{');
-  out.key("runs");
-  out.open('[');
-  add_run(out, run);
-  out.close(']');
-  out.close('}');
+  out.object([&] { out.key("runs").array(std::span(&run, 1), [&](const RunView& view) { add(out, view); }); });
   return out.take();
 }
 
 std::string suite_payload(const SuiteView& suite) {
   JsonText out;
-  out.open('{');
-  out.key("first");
-  out.step(suite.first_step);
-  out.key("last");
-  out.step(suite.last_step);
-  out.key("arms");
-  out.open('[');
-  for (const ArmView& arm : suite.arms) {
-    out.open('{');
-    out.key("label");
-    out.text(arm.label);
-    add_arm_curves(out, "train", arm.train_loss);
-    add_arm_curves(out, "high", arm.eval_high);
-    add_arm_curves(out, "low", arm.eval_low);
-    add_arm_curves(out, "use", arm.budget_use);
-    out.close('}');
-  }
-  out.close(']');
-  out.key("ceilings");
-  out.open('{');
-  add_optional(out, "train", ceiling_of(suite, &ArmView::train_loss));
-  add_optional(out, "high", ceiling_of(suite, &ArmView::eval_high));
-  add_optional(out, "low", ceiling_of(suite, &ArmView::eval_low));
-  out.close('}');
-  out.key("gapTitle");
-  out.text(suite.gap_title);
-  out.key("gaps");
-  out.open('[');
-  for (const Interval& gap : suite.gaps) {
-    out.open('{');
-    out.key("arm");
-    out.step(static_cast<double>(gap.arm));
-    out.key("text");
-    out.text(gap.text);
-    out.key("value");
-    out.number(gap.value);
-    out.key("low");
-    out.number(gap.low);
-    out.key("high");
-    out.number(gap.high);
-    out.close('}');
-  }
-  out.close(']');
-  add_runs(out, suite.runs);
-  out.close('}');
+  out.object([&] {
+    out.key("first").step(suite.first_step);
+    out.key("last").step(suite.last_step);
+    out.key("arms").array(suite.arms, [&](const ArmView& arm) {
+      out.object([&] {
+        out.key("label").text(arm.label);
+        add(out.key("train"), arm.train_loss);
+        add(out.key("high"), arm.eval_high);
+        add(out.key("low"), arm.eval_low);
+        add(out.key("use"), arm.budget_use);
+      });
+    });
+    out.key("ceilings").object([&] {
+      out.key("train").number(ceiling_of(suite, &ArmView::train_loss));
+      out.key("high").number(ceiling_of(suite, &ArmView::eval_high));
+      out.key("low").number(ceiling_of(suite, &ArmView::eval_low));
+    });
+    out.key("gapTitle").text(suite.gap_title);
+    out.key("gaps").array(suite.gaps, [&](const Interval& gap) {
+      out.object([&] {
+        out.key("arm").step(static_cast<double>(gap.arm));
+        out.key("text").text(gap.text);
+        out.key("value").number(gap.value);
+        out.key("low").number(gap.low);
+        out.key("high").number(gap.high);
+      });
+    });
+    out.key("runs").array(suite.runs, [&](const RunView& run) { add(out, run); });
+  });
+  return out.take();
+}
+
+std::string sweep_payload(const SweepPage& page) {
+  JsonText out;
+  out.object([&] {
+    out.key("charts").array(page.charts, [&](const SweepChart& chart) {
+      out.object([&] {
+        out.key("x").text(chart.x_name);
+        out.key("y").text(chart.y_name);
+        out.key("lines").array(chart.lines, [&](const SweepLine& line) {
+          out.object([&] {
+            out.key("name").text(line.name);
+            add(out.key("curve"), line.curve);
+          });
+        });
+        out.key("level").number(chart.level);
+        out.key("levelName").text(chart.level_name);
+      });
+    });
+  });
   return out.take();
 }
 

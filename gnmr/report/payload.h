@@ -8,6 +8,7 @@
 
 #include "gnmr/report/run_view.h"
 #include "gnmr/report/suite_view.h"
+#include "gnmr/report/sweep_page.h"
 
 namespace gnmr::report {
 
@@ -16,6 +17,9 @@ std::string run_payload(const RunView& run);
 
 /// The data of a suite.
 std::string suite_payload(const SuiteView& suite);
+
+/// The charts of a sweep.
+std::string sweep_payload(const SweepPage& page);
 
 /// Bytes as base64.
 std::string base64(std::string_view bytes);

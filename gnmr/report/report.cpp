@@ -7,7 +7,6 @@
 #include "gnmr/io/text_error.h"
 #include "gnmr/io/whole_file.h"
 #include "gnmr/report/page.h"
-#include "gnmr/report/page_text.h"
 #include "gnmr/report/payload.h"
 #include "gnmr/report/run_page.h"
 #include "gnmr/report/suite_page.h"
@@ -17,43 +16,40 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Report run_report(const std::string& directory, bool interactive, const std::string& program) {
+Report run_report(const std::string& directory, bool plain, const std::string& program) {
   const RunView view = make_run_view(read_run_files(directory, RatioMapLimits{}), ViewLimits{});
-  Report report{.kind = ReportKind::run, .interactive = interactive, .html = {}, .remarks = view.remarks};
+  Report report{.kind = ReportKind::run, .html = {}, .remarks = view.remarks};
   report.html = page_html({.title = view.title,
                            .subtitle = view.subtitle,
                            .kind = "Report of a run",
-                           .body = run_html(view, 0, {.interactive = interactive, .heading = 2}),
-                           .payload = interactive ? run_payload(view) : std::string(),
+                           .body = run_html(view, 0, 2),
+                           .payload = plain ? std::string() : run_payload(view),
                            .program = program});
   return report;
 }
 
-Report suite_report(const std::string& directory, bool interactive, const std::string& program) {
+Report suite_report(const std::string& directory, bool plain, const std::string& program) {
   const SuiteView view = make_suite_view(read_suite_files(directory));
-  Report report{.kind = ReportKind::suite, .interactive = interactive, .html = {}, .remarks = view.remarks};
+  Report report{.kind = ReportKind::suite, .html = {}, .remarks = view.remarks};
   report.html = page_html({.title = view.title,
                            .subtitle = {},
                            .kind = "Report of a suite",
-                           .body = suite_html(view, {.interactive = interactive, .heading = 2}),
-                           .payload = interactive ? suite_payload(view) : std::string(),
+                           .body = suite_html(view),
+                           .payload = plain ? std::string() : suite_payload(view),
                            .program = program});
   return report;
 }
 
 }  // namespace
 
-bool has_interactive_charts() { return !page_script().code.empty(); }
-
 Report make_report(const std::string& directory, const ReportSettings& settings) {
-  const bool interactive = has_interactive_charts() && !settings.plain;
   std::error_code ignored;
   if (!fs::exists(directory, ignored)) throw io::error_at(directory, "there is no such directory");
   if (!fs::is_directory(directory, ignored)) {
     throw io::error_at(directory, "expected the directory of a run or a suite, not a file");
   }
-  if (is_suite_directory(directory)) return suite_report(directory, interactive, settings.program);
-  if (is_run_directory(directory)) return run_report(directory, interactive, settings.program);
+  if (is_suite_directory(directory)) return suite_report(directory, settings.plain, settings.program);
+  if (is_run_directory(directory)) return run_report(directory, settings.plain, settings.program);
   throw io::error_at(
       directory, "neither a suite nor a run: looked for suite.json, run.json and journal.jsonl, found none of them");
 }

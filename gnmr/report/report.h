@@ -13,7 +13,7 @@ namespace gnmr::report {
 
 /// How to draw.
 struct ReportSettings {
-  bool plain = false;        // static SVG also where the interactive charts are built in
+  bool plain = false;        // no script: charts in words
   std::string program = {};  // named at the end of the page, such as `gnmr 0.1.0`; may be empty
 };
 
@@ -23,16 +23,12 @@ enum class ReportKind { run, suite };
 /// A finished page.
 struct Report {
   ReportKind kind = ReportKind::run;
-  bool interactive = false;
   std::string html;
   std::vector<std::string> remarks;  // what is missing or was passed over; the page says it too
 };
 
 /// The default name of a report in its directory.
 inline constexpr std::string_view kReportName = "report.html";
-
-/// Whether the interactive charts are built in; without them every report is plain.
-bool has_interactive_charts();
 
 /// Reads a directory and makes its page. An `Error` names the file, and where it can the line, that cannot be used, or
 /// what was looked for where the directory is neither a run nor a suite.

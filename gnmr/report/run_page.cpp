@@ -5,7 +5,6 @@
 
 #include "gnmr/report/html.h"
 #include "gnmr/report/number_format.h"
-#include "gnmr/report/plain_charts.h"
 
 namespace gnmr::report {
 namespace {
@@ -14,16 +13,13 @@ std::string step_range(const RunView& run) {
   return "from step " + number_text(run.first_step, 12) + " to step " + number_text(run.last_step, 12);
 }
 
-std::string loss_html(const RunView& run, std::size_t index, const PageStyle& style) {
+std::string loss_html(const RunView& run, std::size_t index, int level) {
   if (run.train_loss.empty() && run.eval_high.empty() && run.eval_low.empty()) return {};
   std::vector<LegendEntry> entries;
   if (!run.train_loss.empty()) entries.emplace_back("c1", "training, each step");
   if (!run.eval_high.empty()) entries.emplace_back("c3 with-dot", "held-out, all units in high precision");
   if (!run.eval_low.empty()) entries.emplace_back("c2 with-dot dashed", "held-out, all units on the low path");
-  std::string caption;
-  if (style.interactive) {
-    caption = "Drag the ends of the bar below a chart to look closer; the other charts of the run follow. ";
-  }
+  std::string caption = "Drag the ends of the bar below a chart to look closer; the other charts of the run follow. ";
   const std::size_t bad =
       run.train_loss.bad_steps.size() + run.eval_high.bad_steps.size() + run.eval_low.bad_steps.size();
   if (bad > 0) caption += "Crosses at the top are losses that were not finite. ";
@@ -38,17 +34,16 @@ std::string loss_html(const RunView& run, std::size_t index, const PageStyle& st
                    number_text(run.train_loss.values.back());
   }
   return figure_html({.chart = "loss",
-                      .run = index,
+                      .index = index,
                       .height = 320,
                       .title = "Loss on training and held-out data",
                       .before = legend(entries),
                       .caption = caption,
-                      .alternative = alternative,
-                      .picture = [&] { return plain_loss(run, alternative); }},
-                     style);
+                      .alternative = alternative},
+                     level);
 }
 
-std::string grad_norm_html(const RunView& run, std::size_t index, const PageStyle& style) {
+std::string grad_norm_html(const RunView& run, std::size_t index, int level) {
   if (run.grad_norm.empty()) return {};
   std::vector<LegendEntry> entries{{"c1", "norm of the whole gradient, before clipping"}};
   if (run.skipped_count > 0) entries.emplace_back("skipped-key", "update skipped");
@@ -61,14 +56,13 @@ std::string grad_norm_html(const RunView& run, std::size_t index, const PageStyl
   const std::string alternative = "Gradient norm over steps " + step_range(run) + ", logarithmic; " +
                                   counted(run.skipped_count, "update was skipped", "updates were skipped");
   return figure_html({.chart = "norm",
-                      .run = index,
+                      .index = index,
                       .height = 260,
                       .title = "Gradient norm of each step",
                       .before = legend(entries),
                       .caption = caption,
-                      .alternative = alternative,
-                      .picture = [&] { return plain_grad_norm(run, alternative); }},
-                     style);
+                      .alternative = alternative},
+                     level);
 }
 
 std::string heat_caption(const HeatMap& heat) {
@@ -85,7 +79,7 @@ std::string heat_caption(const HeatMap& heat) {
   return caption;
 }
 
-std::string heat_html(const RunView& run, std::size_t index, const PageStyle& style) {
+std::string heat_html(const RunView& run, std::size_t index, int level) {
   if (!run.heat) return {};
   std::vector<LegendEntry> entries{{"box non-finite", "not finite"}};
   if (!run.heat->faults.empty()) entries.emplace_back("box fault-outline", "injected fault");
@@ -96,17 +90,16 @@ std::string heat_html(const RunView& run, std::size_t index, const PageStyle& st
                                   step_range(run) + "; the table of events below lists what stands out";
   const double rows = static_cast<double>(run.heat->units.size());
   return figure_html({.chart = "heat",
-                      .run = index,
+                      .index = index,
                       .height = 96 + std::clamp(rows * 16, 60.0, 640.0),
                       .title = "Gradient norm of each unit, relative to its own mean",
                       .before = "<div class=\"keys\">" + heat_scale() + legend(entries) + "</div>\n",
                       .caption = heat_caption(*run.heat),
-                      .alternative = alternative,
-                      .picture = [&] { return plain_heat_map(run, alternative); }},
-                     style);
+                      .alternative = alternative},
+                     level);
 }
 
-std::string timeline_html(const RunView& run, std::size_t index, const PageStyle& style) {
+std::string timeline_html(const RunView& run, std::size_t index, int level) {
   const Timeline& timeline = *run.timeline;
   std::vector<LegendEntry> entries;
   const auto has = [&](RecoveryEnd end) {
@@ -125,18 +118,17 @@ std::string timeline_html(const RunView& run, std::size_t index, const PageStyle
                                   counted(timeline.units.size(), "unit", "units") + " " + step_range(run);
   const double rows = static_cast<double>(timeline.units.size());
   return figure_html({.chart = "timeline",
-                      .run = index,
+                      .index = index,
                       .height = 60 + std::clamp(rows * 22, 50.0, 900.0),
                       .title = run.watch_only ? "Recoveries that would have been: which unit, and when"
                                               : "Recoveries: which unit ran in high precision, and when",
                       .before = legend(entries),
                       .caption = caption,
-                      .alternative = alternative,
-                      .picture = [&] { return plain_timeline(run, alternative); }},
-                     style);
+                      .alternative = alternative},
+                     level);
 }
 
-std::string use_html(const RunView& run, std::size_t index, const PageStyle& style) {
+std::string use_html(const RunView& run, std::size_t index, int level) {
   std::uint64_t most = 0;
   for (const InUse& use : run.in_use) most = std::max(most, use.units);
   std::string alternative = "Units in recovery over steps " + step_range(run) + "; at most " + grouped(most);
@@ -144,29 +136,28 @@ std::string use_html(const RunView& run, std::size_t index, const PageStyle& sty
   std::vector<LegendEntry> entries{{"box area-key", "units in recovery"}};
   if (run.budget) entries.emplace_back("level-key", "budget");
   return figure_html({.chart = "use",
-                      .run = index,
+                      .index = index,
                       .height = 210,
                       .title = "Use of the budget",
                       .before = legend(entries),
-                      .alternative = alternative,
-                      .picture = [&] { return plain_use(run, alternative); }},
-                     style);
+                      .alternative = alternative},
+                     level);
 }
 
-std::string recovery_html(const RunView& run, std::size_t index, const PageStyle& style) {
+std::string recovery_html(const RunView& run, std::size_t index, int level) {
   if (!run.has_journal) return {};
   std::string html;
   if (run.timeline) {
-    html += timeline_html(run, index, style);
+    html += timeline_html(run, index, level);
   } else {
-    html += "<section class=\"card\">" + heading(style.heading, "Recoveries") +
+    html += "<section class=\"card\">" + heading(level, "Recoveries") +
             paragraph("No unit was in recovery, and none was denied.") + "</section>\n";
   }
-  if (!run.in_use.empty()) html += use_html(run, index, style);
+  if (!run.in_use.empty()) html += use_html(run, index, level);
   return html;
 }
 
-std::string events_html(const RunView& run, const PageStyle& style) {
+std::string events_html(const RunView& run, int level) {
   if (run.events.empty()) return {};
   Table table("Events");
   table.column("step", true);
@@ -183,11 +174,11 @@ std::string events_html(const RunView& run, const PageStyle& style) {
   const std::string shown = run.events.size() < run.event_count
                                 ? "The first " + grouped(run.events.size()) + " of " + grouped(run.event_count) + "."
                                 : "All " + grouped(run.event_count) + ".";
-  return "<section class=\"card\">" + heading(style.heading, "Events, the most severe first") +
-         paragraph(shown, "caption") + table.html() + "</section>\n";
+  return "<section class=\"card\">" + heading(level, "Events, the most severe first") + paragraph(shown, "caption") +
+         table.html() + "</section>\n";
 }
 
-std::string audit_html(const RunView& run, const PageStyle& style) {
+std::string audit_html(const RunView& run, int level) {
   if (run.recoveries.empty()) return {};
   Table table("Recoveries, their worth and their cost");
   table.column("steps", true, "that ran in high precision");
@@ -212,11 +203,11 @@ std::string audit_html(const RunView& run, const PageStyle& style) {
   if (run.recoveries.size() < run.audit.recoveries.size()) {
     sums += " The " + grouped(run.recoveries.size()) + " that cost most are listed; the sums are of all.";
   }
-  return "<section class=\"card\">" + heading(style.heading, "Each recovery: its worth and its cost") +
+  return "<section class=\"card\">" + heading(level, "Each recovery: its worth and its cost") +
          paragraph(sums, "caption") + table.html() + paragraph(audit_method_text(), "caption") + "</section>\n";
 }
 
-std::string worth_html(const RunView& run, const PageStyle& style) {
+std::string worth_html(const RunView& run, int level) {
   if (run.reruns.empty()) return {};
   Table table("Steps that were run again");
   table.column("step", true);
@@ -239,14 +230,13 @@ std::string worth_html(const RunView& run, const PageStyle& style) {
   if (run.reruns.size() < run.worth.reruns) {
     sums += " The first " + grouped(run.reruns.size()) + " of " + grouped(run.worth.reruns) + " are listed.";
   }
-  return "<section class=\"card\">" + heading(style.heading, "What recovery was worth: steps that were run again") +
+  return "<section class=\"card\">" + heading(level, "What recovery was worth: steps that were run again") +
          paragraph(sums, "caption") + table.html() + "</section>\n";
 }
 
-std::string notes_html(const RunView& run, const PageStyle& style) {
+std::string notes_html(const RunView& run, int level) {
   if (run.notes.empty()) return {};
-  return "<section class=\"card\">" + heading(style.heading, "Notes of the run") + bullet_list(run.notes) +
-         "</section>\n";
+  return "<section class=\"card\">" + heading(level, "Notes of the run") + bullet_list(run.notes) + "</section>\n";
 }
 
 std::string settings_html(const RunView& run) {
@@ -271,10 +261,10 @@ std::string facts_html(const std::vector<Fact>& facts) {
   return html + "</dl>\n";
 }
 
-std::string run_html(const RunView& run, std::size_t index, const PageStyle& style) {
-  return facts_html(run.facts) + bullet_list(run.remarks, "remarks") + loss_html(run, index, style) +
-         grad_norm_html(run, index, style) + heat_html(run, index, style) + recovery_html(run, index, style) +
-         events_html(run, style) + audit_html(run, style) + worth_html(run, style) + notes_html(run, style) +
+std::string run_html(const RunView& run, std::size_t index, int level) {
+  return facts_html(run.facts) + bullet_list(run.remarks, "remarks") + loss_html(run, index, level) +
+         grad_norm_html(run, index, level) + heat_html(run, index, level) + recovery_html(run, index, level) +
+         events_html(run, level) + audit_html(run, level) + worth_html(run, level) + notes_html(run, level) +
          settings_html(run);
 }
 

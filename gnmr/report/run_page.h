@@ -13,7 +13,7 @@ namespace gnmr::report {
 /// Headline numbers, each in a box.
 std::string facts_html(const std::vector<Fact>& facts);
 
-/// Headline numbers, charts and tables of a run. `index` is its place in the page's data.
-std::string run_html(const RunView& run, std::size_t index, const PageStyle& style);
+/// Headline numbers, charts and tables of a run. `index` is its place in the page's data, `level` that of its headings.
+std::string run_html(const RunView& run, std::size_t index, int level);
 
 }  // namespace gnmr::report

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "gnmr/report/html.h"
-#include "gnmr/report/plain_charts.h"
 #include "gnmr/report/run_page.h"
 
 namespace gnmr::report {
@@ -15,7 +14,7 @@ std::string arms_html(const SuiteView& suite) {
   std::string html = "<section class=\"card\"><h2>What is compared</h2>\n<dl class=\"arms\">\n";
   for (std::size_t i = 0; i < suite.arms.size(); ++i) {
     const ArmView& arm = suite.arms[i];
-    html += "<div><dt><span class=\"key " + arm_class(i) + "\"></span>" + escaped(arm.label) + "</dt><dd>" +
+    html += "<div><dt><span class=\"key " + line_class(i) + "\"></span>" + escaped(arm.label) + "</dt><dd>" +
             escaped(arm.about.empty() ? std::string("(nothing more is said of it)") : arm.about) + "</dd></div>\n";
   }
   return html + "</dl></section>\n";
@@ -69,15 +68,14 @@ struct ArmsFigure {
   ArmCurves ArmView::*pick;
   std::string chart;
   std::string title;
-  std::string y_name;
 };
 
-std::string arms_figure_html(const SuiteView& suite, const ArmsFigure& what, const PageStyle& style) {
+std::string arms_figure_html(const SuiteView& suite, const ArmsFigure& what) {
   std::vector<LegendEntry> entries;
   for (std::size_t i = 0; i < suite.arms.size(); ++i) {
     const ArmCurves& curves = suite.arms[i].*what.pick;
     const bool any = std::any_of(curves.seeds.begin(), curves.seeds.end(), [](const Curve& c) { return !c.empty(); });
-    if (any) entries.emplace_back(arm_class(i) + " dash" + std::to_string(i % 4), suite.arms[i].label);
+    if (any) entries.emplace_back(line_class(i) + " dash" + std::to_string(i % 4), suite.arms[i].label);
   }
   if (entries.empty()) return {};
   const std::string alternative =
@@ -87,12 +85,10 @@ std::string arms_figure_html(const SuiteView& suite, const ArmsFigure& what, con
                       .title = what.title,
                       .before = legend(entries),
                       .caption = "Thin lines are seeds; the thick line is their mean, as far as all of them have come.",
-                      .alternative = alternative,
-                      .picture = [&] { return plain_arms(suite, what.pick, what.y_name, alternative); }},
-                     style);
+                      .alternative = alternative});
 }
 
-std::string gaps_html(const SuiteView& suite, const PageStyle& style) {
+std::string gaps_html(const SuiteView& suite) {
   if (suite.gaps.empty()) return {};
   std::string alternative = suite.gap_title + ":";
   for (const Interval& gap : suite.gaps) alternative += " " + suite.arms[gap.arm].label + " " + gap.text + ";";
@@ -102,54 +98,42 @@ std::string gaps_html(const SuiteView& suite, const PageStyle& style) {
                       .caption = "A dot is the estimate, the line its interval. At the dashed lines, 0 is as bad as "
                                  "low precision alone and 1 as good as "
                                  "high precision.",
-                      .alternative = alternative,
-                      .picture = [&] { return plain_gaps(suite, alternative); }},
-                     style);
+                      .alternative = alternative});
 }
 
-// With the script one run is shown at a time and a choice switches; without it each run can be opened.
-std::string runs_html(const SuiteView& suite, const PageStyle& style) {
+// One run is shown at a time and a choice switches; without the script all are shown, with their names.
+std::string runs_html(const SuiteView& suite) {
   if (suite.runs.empty()) return {};
-  const PageStyle inner{.interactive = style.interactive, .heading = 3};
   std::string html = "<h2 class=\"part\">Each run</h2>\n";
-  if (style.interactive) {
-    html += "<p class=\"choice\"><label for=\"run-choice\">Run to show</label> <select id=\"run-choice\">\n";
-    for (std::size_t i = 0; i < suite.runs.size(); ++i) {
-      html += "<option value=\"" + std::to_string(i) + "\"" + (i == suite.chosen_run ? " selected" : "") + ">" +
-              escaped(suite.runs[i].title) + "</option>\n";
-    }
-    html += "</select></p>\n";
+  html += "<p class=\"choice\"><label for=\"run-choice\">Run to show</label> <select id=\"run-choice\">\n";
+  for (std::size_t i = 0; i < suite.runs.size(); ++i) {
+    html += "<option value=\"" + std::to_string(i) + "\"" + (i == suite.chosen_run ? " selected" : "") + ">" +
+            escaped(suite.runs[i].title) + "</option>\n";
   }
+  html += "</select></p>\n";
   for (std::size_t i = 0; i < suite.runs.size(); ++i) {
     const RunView& run = suite.runs[i];
-    const bool chosen = i == suite.chosen_run;
-    const std::string subtitle = run.subtitle.empty() ? std::string() : paragraph(run.subtitle, "subtitle");
-    if (style.interactive) {
-      html += "<div class=\"run\" data-panel=\"" + std::to_string(i) + "\"" + (chosen ? "" : " hidden") + ">\n" +
-              subtitle + run_html(run, i, inner) + "</div>\n";
-    } else {
-      html += std::string("<details class=\"run\"") + (chosen ? " open" : "") + "><summary>" + escaped(run.title) +
-              "</summary>\n" + subtitle + run_html(run, i, inner) + "</details>\n";
-    }
+    html += "<div class=\"run\" data-panel=\"" + std::to_string(i) + "\"" + (i == suite.chosen_run ? "" : " hidden") +
+            ">\n<h2 class=\"part words\">" + escaped(run.title) + "</h2>\n";
+    if (!run.subtitle.empty()) html += paragraph(run.subtitle, "subtitle");
+    html += run_html(run, i, 3) + "</div>\n";
   }
   return html;
 }
 
 }  // namespace
 
-std::string suite_html(const SuiteView& suite, const PageStyle& style) {
+std::string suite_html(const SuiteView& suite) {
   std::string html = bullet_list(suite.notes, "notes") + bullet_list(suite.remarks, "remarks");
-  html += summary_html(suite) + gaps_html(suite, style) + arms_html(suite);
-  const std::string loss = "loss (nats/token)";
-  html += arms_figure_html(suite, {&ArmView::train_loss, "arms-train", "Training loss of all arms", loss}, style);
+  html += summary_html(suite) + gaps_html(suite) + arms_html(suite);
+  html += arms_figure_html(suite, {&ArmView::train_loss, "arms-train", "Training loss of all arms"});
   html += arms_figure_html(
-      suite, {&ArmView::eval_high, "arms-high", "Held-out loss of all arms, all units in high precision", loss}, style);
-  html += arms_figure_html(
-      suite, {&ArmView::eval_low, "arms-low", "Held-out loss of all arms, all units on the low path", loss}, style);
-  html += arms_figure_html(
-      suite, {&ArmView::budget_use, "arms-use", "Use of the budget by the arms with a controller", "budget in use (%)"},
-      style);
-  return html + runs_table_html(suite) + runs_html(suite, style);
+      suite, {&ArmView::eval_high, "arms-high", "Held-out loss of all arms, all units in high precision"});
+  html +=
+      arms_figure_html(suite, {&ArmView::eval_low, "arms-low", "Held-out loss of all arms, all units on the low path"});
+  html +=
+      arms_figure_html(suite, {&ArmView::budget_use, "arms-use", "Use of the budget by the arms with a controller"});
+  return html + runs_table_html(suite) + runs_html(suite);
 }
 
 }  // namespace gnmr::report

@@ -10,6 +10,6 @@
 namespace gnmr::report {
 
 /// Everything below the page's title.
-std::string suite_html(const SuiteView& suite, const PageStyle& style);
+std::string suite_html(const SuiteView& suite);
 
 }  // namespace gnmr::report

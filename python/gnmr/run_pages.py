@@ -36,7 +36,7 @@ def explain(
 
 def report(path: _Path, out: _Path | None = None, *, plain: bool = False) -> str:
     """Writes a run (or a suite) as one HTML page and returns where it is: `out`, or report.html in the folder.
-    `plain`: pictures instead of charts that are drawn by a script."""
+    `plain`: no script in the page, charts are given in words."""
     target = os.path.join(os.fspath(path), _core.REPORT_NAME) if out is None else os.fspath(out)
     _core.write_page(target, _core.make_report(os.fspath(path), plain).html)
     return target
@@ -60,7 +60,7 @@ def add_commands(commands: Any) -> None:
     page.add_argument(
         "-o", "--out", metavar="FILE", help="file to write [report.html in the folder]; - is standard output"
     )
-    page.add_argument("--plain", action="store_true", help="draw pictures (SVG) that need no script in the browser")
+    page.add_argument("--plain", action="store_true", help="no script in the page: charts are given in words")
     page.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
 
 
@@ -92,8 +92,6 @@ def run_report(chosen: argparse.Namespace) -> int:
         return 0
     for remark in made.remarks:
         print(f"gnmr: {remark}", file=sys.stderr)
-    if not made.interactive and not chosen.plain:
-        print("gnmr: the package was built without npm: the charts are plain pictures", file=sys.stderr)
     if chosen.out != "-":
         print(f"{target} ({(len(made.html.encode()) + 999) // 1000} kB)")
     return 0

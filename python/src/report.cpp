@@ -29,7 +29,6 @@ void bind_report(nb::module_& module) {
              "What happened in a run, from its folder or its journal: the text that `gnmr explain` prints.");
   nb::class_<report::Report>(module, "Report", "A finished page.")
       .def_ro("html", &report::Report::html)
-      .def_ro("interactive", &report::Report::interactive, "the charts are drawn by a script, else they are pictures")
       .def_prop_ro(
           "remarks",
           [](const report::Report& self) {

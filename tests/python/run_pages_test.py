@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`explain` and `report` out of the package: what the program makes of the same run, without the program."""
 
+import base64
+import hashlib
 import json
 import subprocess
 import sys
@@ -71,6 +73,11 @@ def test_a_run_is_reported(run: Path, capfd: pytest.CaptureFixture[str], monkeyp
     assert capfd.readouterr().out == plain
     assert command_line.main(["report", str(run), "-o", str(run / "other.html")]) == 0
     assert "other.html" in capfd.readouterr().out and (run / "other.html").read_text().startswith("<!doctype html>")
+    # Its policy admits the script in it and no other.
+    text = (run / "other.html").read_text()
+    script = text.rpartition("<script>")[2].partition("</script>")[0]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in text and "<script" not in plain
     # A slip costs nothing.
     journal = (run / "journal.jsonl").read_bytes()
     with pytest.raises(gnmr.Error, match="is no report"):

@@ -41,8 +41,8 @@ def pip(python: Path | str, *words: str) -> None:
 def test_a_wheel_is_built_and_used(tmp_path: Path) -> None:
     pytest.importorskip("scikit_build_core")
     wheels = tmp_path / "wheels"
-    # The builder of this environment is used, and no npm, so that nothing is fetched; kernels are built elsewhere. Not
-    # optimized: what is tested is the package.
+    # The builder of this environment is used, so that nothing is fetched; kernels are built elsewhere. Not optimized:
+    # what is tested is the package.
     pip(
         sys.executable,
         "wheel",
@@ -54,7 +54,6 @@ def test_a_wheel_is_built_and_used(tmp_path: Path) -> None:
         "-Cbuild-dir=" + str(tmp_path / "build"),
         "-Ccmake.build-type=Debug",
         "-Ccmake.define.GNMR_CUDA=OFF",
-        "-Ccmake.define.GNMR_REPORT_NPM=OFF",
         str(SOURCE),
     )
     (wheel,) = wheels.glob("gnmr-*.whl")

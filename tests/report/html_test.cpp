@@ -5,8 +5,8 @@
 
 #include <limits>
 
+#include "gnmr/report/figure.h"
 #include "gnmr/report/number_format.h"
-#include "gnmr/report/svg_plot.h"
 
 namespace gnmr::report {
 namespace {
@@ -30,6 +30,13 @@ TEST(Html, TablesEscapeAndFill) {
   EXPECT_NE(html.find("<th scope=\"row\">&lt;u&gt;</th><td class=\"number\">–</td>"), std::string::npos) << html;
 }
 
+TEST(Html, AFigureHasWordsForThoseWithoutTheScript) {
+  const std::string html = figure_html({.chart = "use", .title = "a<b", .alternative = "two \"rows\""}, 3);
+  EXPECT_NE(html.find("aria-label=\"two &quot;rows&quot;\""), std::string::npos) << html;
+  EXPECT_NE(html.find("<h3>a&lt;b</h3>"), std::string::npos) << html;
+  EXPECT_NE(html.find("<p class=\"words\">two &quot;rows&quot;</p>"), std::string::npos) << html;
+}
+
 TEST(NumberFormat, ShortAndRound) {
   EXPECT_EQ(number_text(2.34567), "2.346");
   EXPECT_EQ(number_text(-0.0), "0");
@@ -45,26 +52,6 @@ TEST(NumberFormat, ShortAndRound) {
   EXPECT_EQ(duration_text(200), "3 min 20 s");
   EXPECT_EQ(duration_text(7500), "2 h 5 min");
   EXPECT_EQ(counted(1, "step", "steps"), "1 step");
-}
-
-TEST(SvgPlot, TicksAreRound) {
-  EXPECT_EQ(axis_ticks({0, 100}, 5), (std::vector<double>{0, 20, 40, 60, 80, 100}));
-  EXPECT_EQ(axis_ticks({0.01, 1000, true}, 8), (std::vector<double>{0.01, 0.1, 1, 10, 100, 1000}));
-  EXPECT_GE(axis_ticks({2, 3, true}, 5).size(), 3U);
-  EXPECT_LE(axis_ticks({1e17, 1e17 + 16}, 8).size(), 40U);
-  EXPECT_EQ(axis_ticks({1, 1}, 8), std::vector<double>{1});
-}
-
-TEST(SvgPlot, NamesAndMarksAreThereAndEscaped) {
-  SvgPlot plot({.height = 200, .x = {0, 10}, .rows = {"a<b", "second"}, .alternative = "two \"rows\""});
-  plot.bar(1, 2, 4, 0.5, "bar released");
-  plot.row_text(0, 5, "<i>");
-  const std::string svg = plot.svg();
-  EXPECT_NE(svg.find("aria-label=\"two &quot;rows&quot;\""), std::string::npos) << svg;
-  EXPECT_NE(svg.find("a&lt;b"), std::string::npos);
-  EXPECT_NE(svg.find("&lt;i&gt;"), std::string::npos);
-  EXPECT_NE(svg.find("<rect class=\"bar released\""), std::string::npos);
-  EXPECT_NE(svg.find("optimizer step"), std::string::npos);
 }
 
 }  // namespace

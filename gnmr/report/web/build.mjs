@@ -1,14 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bundles src/main.js into one script, and writes beside it the hash by which a page's policy knows it.
 //
-//   node build.mjs OUT      writes OUT/report.js and OUT/report.js.hash
+//   node build.mjs [OUT]      writes report.js and report.js.hash to OUT, or here
 import { createHash } from "node:crypto";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { build } from "esbuild";
 
-const out = process.argv[2] ?? "dist";
+const out = process.argv[2] ?? ".";
 const file = join(out, "report.js");
+const text_of = (path) => readFileSync(join("node_modules", path), "utf8").trim();
+const version_of = (name) => `${name} ${JSON.parse(text_of(`${name}/package.json`)).version}`;
+
+// What the licences of the libraries ask for; that of tslib stands in its source. Every page carries it.
+const notice = `/*!
+GNMR's charts, Apache License 2.0; made from gnmr/report/web with ${["echarts", "zrender", "tslib"].map(version_of).join(", ")}.
+
+${text_of("echarts/NOTICE")}
+Apache License 2.0, https://www.apache.org/licenses/LICENSE-2.0
+
+zrender: ${text_of("zrender/LICENSE")}
+
+Parts of ECharts are of d3: ${text_of("echarts/licenses/LICENSE-d3")}
+*/`;
+
 await build({
   entryPoints: ["src/main.js"],
   outfile: file,
@@ -18,6 +33,7 @@ await build({
   target: "es2020",
   charset: "ascii",
   legalComments: "inline",
+  banner: { js: notice },
   logLevel: "warning",
 });
 // It will stand inside an element that these would end.

@@ -5,14 +5,14 @@
 //
 // Pages and pictures of them stay in FOLDER. With names of pages, only these are checked and none is made anew.
 import { execFileSync } from "node:child_process";
-import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { Chromium } from "./chromium.mjs";
 
 const [program, sample_program, folder, ...given] = process.argv.slice(2);
 const checks = readFileSync(join(dirname(fileURLToPath(import.meta.url)), "page_checks.js"), "utf8");
-const names = ["run", "run_plain", "suite", "suite_plain", "odd", "odd_plain", "bare", "bare_plain", "sweep_plain"];
+const names = ["run", "run_plain", "suite", "suite_plain", "odd", "odd_plain", "bare", "bare_plain", "sweep"];
 const widths = [1280, 390];
 const themes = ["light", "dark"];
 
@@ -21,11 +21,7 @@ if (given.length === 0) {
   mkdirSync(folder, { recursive: true });
   execFileSync(sample_program, [folder], { stdio: "inherit" });
 }
-const pages = (given.length > 0 ? given : names.map((name) => join(folder, `${name}.html`))).filter((page) => {
-  if (existsSync(page)) return true;
-  console.log(`not checked: ${page} (this build has no interactive charts)`);
-  return false;
-});
+const pages = given.length > 0 ? given : names.map((name) => join(folder, `${name}.html`));
 
 const problems = [];
 let place = "";
@@ -75,6 +71,12 @@ async function hover(selector) {
 
 // What moves: tips, the choice of a run, the switches of a legend, the shared zoom.
 async function use_page(name) {
+  if (name === "sweep") {
+    await hover('[data-chart="sweep"]');
+    const tip = await browser.evaluate(`[...document.querySelectorAll('[data-chart="sweep"] > div')].map((each) => each.textContent).join("|")`);
+    if (!/noise_factor 4: [0-9]/.test(tip)) wrong(`the sweep has no tip but "${tip}"`);
+    return;
+  }
   if (await hover('[data-chart="heat"]')) {
     const tip = await browser.evaluate(`document.querySelector(".tip:not([hidden])")?.textContent ?? ""`);
     if (!/step/.test(tip)) wrong(`the heat map has no tip but "${tip}"`);
@@ -139,8 +141,20 @@ for (const page of pages) {
   await browser.call("Emulation.setDeviceMetricsOverride", { width: 1280, height: 900, deviceScaleFactor: 1, mobile: false });
   await browser.call("Emulation.setEmulatedMedia", { features: [{ name: "prefers-color-scheme", value: "light" }] });
   await look(`${name}_again`);
+  if (plain) continue;
   place = `${name}, in use`;
-  if (!plain) await use_page(name);
+  await use_page(name);
+  // The same page without its script is what --plain gives.
+  place = `${name}, without script`;
+  await browser.call("Emulation.setScriptExecutionDisabled", { value: true });
+  await browser.open(page_address);
+  const shown = (selector) => browser.evaluate(`[...document.querySelectorAll(${JSON.stringify(selector)})].filter((each) => each.checkVisibility()).length`);
+  if ((await shown(".figure > .words")) === 0 || (await shown(".words.remarks")) === 0) wrong("no words in the place of charts");
+  if ((await shown(".chart, .choice")) > 0) wrong("what needs the script is shown");
+  if ((await shown("[data-panel]")) !== (await browser.evaluate(`document.querySelectorAll("[data-panel]").length`))) wrong("runs are hidden");
+  const { data } = await browser.call("Page.captureScreenshot", { captureBeyondViewport: true });
+  writeFileSync(join(folder, `${name}_no_script.png`), Buffer.from(data, "base64"));
+  await browser.call("Emulation.setScriptExecutionDisabled", { value: false });
 }
 await browser.stop();
 

@@ -15,9 +15,7 @@ namespace {
 
 void write_pages(const std::filesystem::path& folder, const std::string& name) {
   const std::string directory = (folder / name).string();
-  if (gnmr::report::has_interactive_charts()) {
-    gnmr::report::write_report(directory, (folder / (name + ".html")).string(), {.program = "gnmr 0.1.0"});
-  }
+  gnmr::report::write_report(directory, (folder / (name + ".html")).string(), {.program = "gnmr 0.1.0"});
   gnmr::report::write_report(directory, (folder / (name + "_plain.html")).string(),
                              {.plain = true, .program = "gnmr 0.1.0"});
 }
@@ -44,7 +42,7 @@ int main(int argument_count, char** arguments) {
     // Nothing but a few steps of a run without a controller.
     gnmr::test::write_sample_run((folder / "bare").string(), {.controller = "none", .steps = 3, .with_faults = false});
     for (const char* const name : {"run", "suite", "odd", "bare"}) write_pages(folder, name);
-    std::ofstream(folder / "sweep_plain.html", std::ios::binary)
+    std::ofstream(folder / "sweep.html", std::ios::binary)
         << gnmr::report::sweep_html(gnmr::test::sample_sweep());
   } catch (const std::exception& error) {
     std::fprintf(stderr, "gnmr_report_sample_pages: %s\n", error.what());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The heat map: one picture with a pixel a cell, which the browser enlarges, and outlines on it.
-import { colour, common_option, echarts, element_with, name_room, plot_height, row_axis, step_axis } from "./library.js";
+import { clipped, colour, common_option, element_with, name_room, plot_height, row_axis, step_axis } from "./library.js";
 
 const ends = { byte: 6, colour: 3 }; // powers of 2 at either end of a byte, and of the colours
 const colours = 13;
@@ -58,8 +58,7 @@ function outlines(bars, style) {
       const [right] = api.coord([api.value(2) + 0.5, api.value(0)]);
       const height = api.size([0, 1])[1];
       const frame = params.coordSys;
-      const shape = echarts.graphic.clipRectByRect(
-        { x: left, y: middle - height / 2, width: Math.max(2, right - left), height }, frame);
+      const shape = clipped({ x: left, y: middle - height / 2, width: Math.max(2, right - left), height }, frame);
       return shape && { type: "rect", shape, style };
     },
   };

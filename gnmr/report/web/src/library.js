@@ -1,23 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parts of ECharts that are used, and what all charts share: colours of the page, axes, zoom, tips.
-import * as echarts from "echarts/core";
+import { init, use } from "echarts/core";
 import { CustomChart, LineChart, ScatterChart } from "echarts/charts";
 import { DataZoomSliderComponent, GridComponent, LegendComponent, MarkLineComponent, TooltipComponent } from "echarts/components";
 import { SVGRenderer } from "echarts/renderers";
 
-echarts.use([
+use([
   CustomChart, LineChart, ScatterChart, DataZoomSliderComponent, GridComponent, LegendComponent, MarkLineComponent,
   TooltipComponent, SVGRenderer,
 ]);
 
 /** An empty chart in an element. */
 export function make_chart(element) {
-  return echarts.init(element, null, { renderer: "svg" });
+  return init(element, null, { renderer: "svg" });
 }
 
 /** A colour of the style sheet, by its name there. */
 export function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+}
+
+/** The colour of a line among others, by its number; the style sheet's legend has the same. */
+export function line_colour(line) {
+  return colour(`c${(line % 8) + 1}`);
+}
+
+/** The dashes of a line among others. */
+export function line_dash(line) {
+  return ["solid", [8, 5], [2, 4], [12, 4, 2, 4]][line % 4];
 }
 
 /** Whether there is little room. */
@@ -104,6 +114,12 @@ export function value_axis(name, more = {}) {
   };
 }
 
+/** The value axis below a plot that is not over steps. */
+export function lower_axis(name, min, max) {
+  const axis = value_axis(name, { nameGap: 28, min, max });
+  return { ...axis, axisLabel: { ...axis.axisLabel, showMinLabel: false, showMaxLabel: false } };
+}
+
 /** An axis with a row a name, from top to bottom; where rows are lower than text, only some have their name. */
 export function row_axis(room, plot_height) {
   const every = Math.ceil((16 * room.names.length) / plot_height);
@@ -161,4 +177,11 @@ export function points_of(curve) {
   return curve.x.map((x, i) => [x, curve.y[i]]);
 }
 
-export { echarts };
+/** The part of a rectangle that lies within a frame; undefined where none does. */
+export function clipped(rectangle, frame) {
+  const x = Math.max(rectangle.x, frame.x);
+  const y = Math.max(rectangle.y, frame.y);
+  const width = Math.min(rectangle.x + rectangle.width, frame.x + frame.width) - x;
+  const height = Math.min(rectangle.y + rectangle.height, frame.y + frame.height) - y;
+  return width >= 0 && height >= 0 ? { x, y, width, height } : undefined;
+}

@@ -6,16 +6,18 @@ import { loss_chart, norm_chart, timeline_chart, use_chart } from "./run_charts.
 import { make_chart } from "./library.js";
 import { make_legend_switch } from "./legend.js";
 import { share_zoom } from "./zoom.js";
+import { sweep_chart } from "./sweep_chart.js";
 
 const data = JSON.parse(document.getElementById("report-data").textContent);
 
 const run_charts = { loss: loss_chart, norm: norm_chart, heat: heat_map_chart, timeline: timeline_chart, use: use_chart };
-const suite_charts = {
+const other_charts = {
   "arms-train": (chart) => arm_curves_chart(chart, data, "train"),
   "arms-high": (chart) => arm_curves_chart(chart, data, "high"),
   "arms-low": (chart) => arm_curves_chart(chart, data, "low"),
   "arms-use": (chart) => arm_curves_chart(chart, data, "use"),
   gaps: (chart) => gaps_chart(chart, data),
+  sweep: (chart, index) => sweep_chart(chart, data.charts[index]),
 };
 
 const drawn = new Map(); // element -> its chart and how to draw it
@@ -24,12 +26,12 @@ function draw_visible() {
   for (const element of document.querySelectorAll(".chart")) {
     if (drawn.has(element) || element.closest("[hidden]")) continue;
     const name = element.dataset.chart;
-    const run = data.runs[Number(element.dataset.run)];
+    const index = Number(element.dataset.index);
     const chart = make_chart(element);
-    const draw = name in run_charts ? () => run_charts[name](chart, run) : () => suite_charts[name](chart);
+    const draw = name in run_charts ? () => run_charts[name](chart, data.runs[index]) : () => other_charts[name](chart, index);
     drawn.set(element, { chart, draw });
     draw();
-    if (name in run_charts) share_zoom(chart, `run ${element.dataset.run}`);
+    if (name in run_charts) share_zoom(chart, `run ${index}`);
     if (name.startsWith("arms-")) {
       make_legend_switch(element, chart);
       share_zoom(chart, "arms");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Charts of one run: loss, gradient norm, timeline of recoveries, use of the budget.
 import {
-  colour, common_option, echarts, name_room, number_text, plot_height, points_of, row_axis, step_axis, tip_content, value_axis,
+  clipped, colour, common_option, name_room, number_text, plot_height, points_of, row_axis, step_axis, tip_content, value_axis,
 } from "./library.js";
 
 /** Crosses at the top of the plot for values that were not finite. */
@@ -125,10 +125,6 @@ export function timeline_chart(chart, run) {
     tooltip: { formatter: ({ value }) => tip_content(units[value[1]], [`step ${value[0]}`, "denied: no room in the budget"]) },
   };
   chart.setOption({ ...option, xAxis: step_axis(run.first, run.last, chart), yAxis: row_axis(room, plot_height(chart, option)), series: [bar, denied] });
-}
-
-function clipped(rectangle, frame) {
-  return echarts.graphic.clipRectByRect(rectangle, frame);
 }
 
 /** Units in recovery over steps, under the budget. */

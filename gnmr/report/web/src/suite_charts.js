@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // Charts of a suite: curves of all arms, and the gap that each arm closes.
-import { colour, common_option, is_narrow, name_room, number_text, plot_height, points_of, row_axis, step_axis, tip_content, value_axis } from "./library.js";
+import {
+  colour, common_option, is_narrow, line_colour, line_dash, lower_axis, name_room, number_text, plot_height, points_of, row_axis, step_axis, tip_content, value_axis,
+} from "./library.js";
 
 const names = { train: "loss (nats/token)", high: "loss (nats/token)", low: "loss (nats/token)", use: "budget in use (%)" };
-const dashes = ["solid", [8, 5], [2, 4], [12, 4, 2, 4]];
-
-const arm_colour = (arm) => colour(`c${(arm % 8) + 1}`);
 
 /** One quantity of all arms: seeds thin, their mean thick. */
 export function arm_curves_chart(chart, data, quantity) {
   const option = common_option({ zoom: true });
   const series = [];
   data.arms.forEach((arm, index) => {
-    const tint = arm_colour(index);
+    const tint = line_colour(index);
     const of_arm = { type: "line", name: arm.label, showSymbol: false, color: tint, step: quantity === "use" ? "middle" : false, emphasis: { disabled: true } };
     for (const { curve } of arm[quantity].seeds) {
       series.push({ ...of_arm, data: points_of(curve), silent: true, lineStyle: { color: tint, width: 1, opacity: 0.4 }, tooltip: { show: false } });
     }
-    series.push({ ...of_arm, id: `mean ${index}`, data: points_of(arm[quantity].mean), lineStyle: { color: tint, width: 2.6, type: dashes[index % 4] }, z: 3 });
+    series.push({ ...of_arm, id: `mean ${index}`, data: points_of(arm[quantity].mean), lineStyle: { color: tint, width: 2.6, type: line_dash(index) }, z: 3 });
   });
   option.tooltip.formatter = (items) => {
     const means = items.filter((item) => item.seriesId.startsWith("mean "));
@@ -54,7 +53,7 @@ export function gaps_chart(chart, data) {
     renderItem: (_, api) => {
       const row = api.value(3);
       const gap = data.gaps[row];
-      const tint = arm_colour(gap.arm);
+      const tint = line_colour(gap.arm);
       const [left, y] = api.coord([api.value(0), row]);
       const [right] = api.coord([api.value(1), row]);
       const [middle] = api.coord([api.value(2), row]);
@@ -83,10 +82,7 @@ export function gaps_chart(chart, data) {
   const room_for_text = is_narrow(chart) ? 0.05 : 0.3;
   chart.setOption({
     ...option,
-    xAxis: {
-      ...value_axis(data.gapTitle, { nameGap: 28, min: low - 0.05 * (high - low || 1), max: high + room_for_text * (high - low || 1) }),
-      axisLabel: { color: colour("soft"), fontSize: 12, hideOverlap: true, showMinLabel: false, showMaxLabel: false, formatter: number_text },
-    },
+    xAxis: lower_axis(data.gapTitle, low - 0.05 * (high - low || 1), high + room_for_text * (high - low || 1)),
     yAxis: row_axis(room, plot_height(chart, option)),
     series: [interval],
   });
