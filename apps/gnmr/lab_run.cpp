@@ -87,7 +87,6 @@ SuiteRun run_suite(const lab::SuiteRequest& request, const LabArguments& argumen
   {
     LabView view(run.suite, {.stream = stderr, .quiet = arguments.quiet});
     run.outcome = lab::run_cells(run.suite, settings, view);
-    view.finish(run.outcome.cells);
   }
   std::vector<std::optional<lab::CellResult>> results;
   for (const lab::CellStatus& cell : run.outcome.cells) results.push_back(cell.result);

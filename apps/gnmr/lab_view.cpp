@@ -9,7 +9,6 @@
 #include <cmath>
 
 #include "gnmr/core/message_text.h"
-#include "gnmr/lab_curves.h"
 #include "gnmr/lab_table.h"
 #include "gnmr/live_view.h"
 #include "gnmr/messages.h"
@@ -20,10 +19,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kLabRedrawTime{250};
 constexpr std::int64_t kLabPlainLines = 5;  // of a cell, where nothing can move
-constexpr std::int64_t kCellBarWidth = 16;
-constexpr std::size_t kCurveRows = 5;
-constexpr std::size_t kMostPanels = 8;
-constexpr std::size_t kLinesBesideUnits = 9;  // that style_for leaves beside unit_rows
+constexpr std::size_t kCellBarWidth = 16;
+constexpr double kLabSmoothing = 0.9;
 
 std::atomic<int> stops{0};
 extern "C" void on_stop_signal(int) { ++stops; }
@@ -37,24 +34,17 @@ void handle(void (*handler)(int)) {
   ::sigaction(SIGTERM, &action, nullptr);
 }
 
-std::string cell_bar(std::int64_t step, std::int64_t steps) {
-  const std::int64_t full = kCellBarWidth * step / std::max<std::int64_t>(steps, 1);
-  std::string text;
-  for (std::int64_t cell = 0; cell < kCellBarWidth; ++cell) text += cell < full ? "█" : "░";
-  return text;
-}
-
-std::string cell_duration_text(double seconds) {
-  const auto whole = static_cast<std::int64_t>(std::lround(std::max(seconds, 0.0)));
-  if (whole < 60) return fmt::format("{} s", whole);
-  return whole < 3600 ? fmt::format("{}:{:02} min", whole / 60, whole % 60)
-                      : fmt::format("{}:{:02} h", whole / 3600, whole % 3600 / 60);
-}
-
-std::vector<CurvePoint> curve_of(const lab::CellStatus& status) {
-  std::vector<CurvePoint> curve;
-  for (const lab::ProgressPoint& point : status.points) curve.emplace_back(point.step, point.loss);
-  return smoothed(curve);
+/// The last loss with the noise of single steps taken out: a running mean that forgets. One that is not finite stays.
+double smoothed_loss(const std::vector<lab::ProgressPoint>& points) {
+  if (!std::isfinite(points.back().loss)) return points.back().loss;
+  double mean = 0;
+  double weight = 0;
+  for (const lab::ProgressPoint& point : points) {
+    if (!std::isfinite(point.loss)) continue;
+    mean = kLabSmoothing * mean + (1 - kLabSmoothing) * point.loss;
+    weight = kLabSmoothing * weight + (1 - kLabSmoothing);
+  }
+  return mean / weight;
 }
 
 }  // namespace
@@ -150,27 +140,14 @@ std::string LabView::running_line(std::size_t cell, const lab::CellStatus& statu
   const auto done = static_cast<double>(std::max<std::size_t>(status.points.size(), place.first_points + 1) -
                                         std::min(place.first_points, status.points.size()));
   const double left = seconds / done * static_cast<double>(steps - last.step);
-  const std::string head = moving_ ? cell_bar(last.step, steps) + " " + planned.name : planned.name + ":";
+  const std::string head =
+      moving_ ? progress_bar(last.step, steps, kCellBarWidth) + " " + planned.name : planned.name + ":";
   return fmt::format("{}  step {}/{}  loss {:.3f}  {} in recovery  {} left", head, last.step, steps,
-                     curve_of(status).back().second, last.recovered, cell_duration_text(left));
-}
-
-std::string LabView::curves(std::span<const lab::CellStatus> cells, std::size_t columns) const {
-  std::vector<CurvePanel> panels(suite_.arms().size());
-  CurveStyle style{.columns = columns, .rows = kCurveRows, .last_step = 1};
-  for (std::size_t arm = 0; arm < panels.size(); ++arm) {
-    panels[arm].title = suite_.arms()[arm].arm.label;
-    style.last_step = std::max(style.last_step, suite_.arms()[arm].settings.steps);
-  }
-  for (std::size_t cell = 0; cell < cells.size(); ++cell) {
-    if (!cells[cell].points.empty()) panels[suite_.cells()[cell].arm].curves.push_back(curve_of(cells[cell]));
-  }
-  if (panels.size() > kMostPanels) panels.resize(kMostPanels);
-  return draw_panels(panels, style);
+                     smoothed_loss(status.points), last.recovered, clock_text(left));
 }
 
 std::string LabView::picture(std::span<const lab::CellStatus> cells) const {
-  const HeatMapStyle terminal = style_for(style_.stream);
+  const std::size_t columns = style_for(style_.stream).columns;
   std::string text;
   const auto count = [&](lab::CellState state) {
     return std::count_if(cells.begin(), cells.end(), [&](const auto& cell) { return cell.state == state; });
@@ -179,18 +156,10 @@ std::string LabView::picture(std::span<const lab::CellStatus> cells) const {
   text += fmt::format("{} of {} done\n", ended, counted(cells.size(), "cell"));
   for (std::size_t cell = 0; cell < cells.size(); ++cell) {
     if (cells[cell].state == lab::CellState::running) {
-      text += cut_to(running_line(cell, cells[cell]), terminal.columns) + "\n";
+      text += cut_to(running_line(cell, cells[cell]), columns) + "\n";
     }
   }
-  // What is taller than the terminal could not be drawn over.
-  std::string above = curves(cells, terminal.columns);
-  const auto lines = std::count(above.begin(), above.end(), '\n') + std::count(text.begin(), text.end(), '\n');
-  return static_cast<std::size_t>(lines) < terminal.unit_rows + kLinesBesideUnits ? above + text : text;
-}
-
-void LabView::finish(std::span<const lab::CellStatus> cells) {
-  clear();
-  if (moving_) put(style_.stream, curves(cells, style_for(style_.stream).columns));
+  return text;
 }
 
 }  // namespace gnmr::app

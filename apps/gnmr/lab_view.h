@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a terminal, or a log, shows of a suite while it runs.
 //
-// On a terminal a picture is redrawn in its place: loss curves side by side, then a line for each running cell.
+// On a terminal lines are redrawn in their place: how many cells are done, then one per running cell.
 // Elsewhere plain lines come: when a cell begins, a few times on its way, and when it ends.
 #pragma once
 
@@ -35,9 +35,6 @@ class LabView : public lab::SuiteObserver {
   void looked(std::span<const lab::CellStatus> cells) override;
   int stops_wanted() override;
 
-  /// Takes the picture away, but for the curves as they are now.
-  void finish(std::span<const lab::CellStatus> cells);
-
  private:
   struct Place {
     std::chrono::steady_clock::time_point started;
@@ -47,7 +44,6 @@ class LabView : public lab::SuiteObserver {
 
   void print(const std::string& line);
   void clear();
-  std::string curves(std::span<const lab::CellStatus> cells, std::size_t columns) const;
   std::string running_line(std::size_t cell, const lab::CellStatus& status) const;
   std::string picture(std::span<const lab::CellStatus> cells) const;
   void plain_lines(std::span<const lab::CellStatus> cells);

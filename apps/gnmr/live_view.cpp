@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <string_view>
 #include <thread>
@@ -30,6 +31,20 @@ constexpr std::uint64_t kBytesBetweenLooks = std::uint64_t{1} << 18U;
 bool is_terminal(std::FILE* stream) {
   const char* const term = std::getenv("TERM");
   return ::isatty(::fileno(stream)) == 1 && term != nullptr && std::string_view(term) != "dumb";
+}
+
+std::string progress_bar(std::int64_t step, std::int64_t steps, std::size_t width) {
+  const auto full = width * static_cast<std::size_t>(step) / static_cast<std::size_t>(std::max<std::int64_t>(steps, 1));
+  std::string text;
+  for (std::size_t cell = 0; cell < width; ++cell) text += cell < full ? "█" : "░";
+  return text;
+}
+
+std::string clock_text(double seconds) {
+  const auto whole = static_cast<std::int64_t>(std::lround(std::max(seconds, 0.0)));
+  if (whole < 60) return fmt::format("{} s", whole);
+  if (whole < 3600) return fmt::format("{}:{:02} min", whole / 60, whole % 60);
+  return fmt::format("{}:{:02} h", whole / 3600, whole % 3600 / 60);
 }
 
 HeatMapStyle style_for(std::FILE* stream) {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <optional>
+#include <string>
 
 #include "gnmr/heat_map.h"
 
@@ -19,6 +20,12 @@ HeatMapStyle style_for(std::FILE* stream);
 
 /// Whether `stream` is a terminal that can move its cursor.
 bool is_terminal(std::FILE* stream);
+
+/// A bar of `width` characters, filled as far as `step` is of `steps`.
+std::string progress_bar(std::int64_t step, std::int64_t steps, std::size_t width);
+
+/// A time such as `12 s`, `3:20 min` or `2:05 h`.
+std::string clock_text(double seconds);
 
 /// One line that says how far a long job is; silent in the first half second, and where there is no terminal.
 class ProgressLine {

@@ -19,21 +19,6 @@ constexpr std::int64_t kPlainLines = 20;  // in a run, where nothing can move
 constexpr std::size_t kBarWidth = 20;
 constexpr double kSmoothing = 0.9;
 
-std::string duration_text(double seconds) {
-  const auto whole = static_cast<std::int64_t>(std::lround(std::max(seconds, 0.0)));
-  if (whole < 60) return fmt::format("{} s", whole);
-  if (whole < 3600) return fmt::format("{}:{:02} min", whole / 60, whole % 60);
-  return fmt::format("{}:{:02} h", whole / 3600, whole % 3600 / 60);
-}
-
-std::string bar(std::int64_t step, std::int64_t steps) {
-  const auto full =
-      kBarWidth * static_cast<std::size_t>(step) / static_cast<std::size_t>(std::max<std::int64_t>(steps, 1));
-  std::string text;
-  for (std::size_t cell = 0; cell < kBarWidth; ++cell) text += cell < full ? "█" : "░";
-  return text;
-}
-
 }  // namespace
 
 TrainView::TrainView(const TrainViewStyle& style) : style_(style), moving_(!style.quiet && is_terminal(style.stream)) {}
@@ -95,15 +80,16 @@ void TrainView::draw(const run::TrainLine& line, double seconds) {
   const std::string skipped = line.applied ? "" : ", no update";
   const std::string facts =
       fmt::format("step {}/{}  loss {:.4f}  {:.0f} tokens/s  {} in recovery  {} left{}", line.step, steps, recent_loss_,
-                  speed, line.recovered, duration_text(left), skipped);
+                  speed, line.recovered, clock_text(left), skipped);
   if (!moving_) {
     put(style_.stream, facts + "\n");
     return;
   }
   // A line that wraps could not be taken back.
   const std::size_t columns = style_for(style_.stream).columns;
-  const std::string drawn = facts.size() + kBarWidth + 2 <= columns ? bar(line.step, steps) + " " + facts
-                                                                    : facts.substr(0, columns > 0 ? columns - 1 : 0);
+  const std::string drawn = facts.size() + kBarWidth + 2 <= columns
+                                ? progress_bar(line.step, steps, kBarWidth) + " " + facts
+                                : facts.substr(0, columns > 0 ? columns - 1 : 0);
   put(style_.stream, "\r\x1b[K" + drawn);
   drawn_ = true;
 }
@@ -155,7 +141,7 @@ void TrainView::finished(const run::TrainOutcome& outcome) {
     print(fmt::format("stopped after step {}; the same command with --resume goes on", outcome.last_step));
     return;
   }
-  print(fmt::format("done in {}; `gnmr report {}` draws it", duration_text(seconds), start_.folder));
+  print(fmt::format("done in {}; `gnmr report {}` draws it", clock_text(seconds), start_.folder));
 }
 
 }  // namespace gnmr::app
