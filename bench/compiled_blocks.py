@@ -17,14 +17,14 @@ import time
 from collections.abc import Callable
 
 import torch
-from gnmr.amax_memory import AmaxMemory
-from gnmr.casts import FORWARD, INPUT_GRADIENT, OPERANDS, SUMS_OVER_ROWS, WEIGHT_GRADIENT, cast_operand, recipe_of
-from gnmr.fp8_matrix import Fp8Cast
+from gnmr.low import fp8_matrix
+from gnmr.low.amax_history import AmaxHistory
+from gnmr.low.casts import FORWARD, INPUT_GRADIENT, OPERANDS, SUMS_OVER_ROWS, WEIGHT_GRADIENT, cast_operand, recipe_of
+from gnmr.low.fp8_matrix import Fp8Cast
 from llama_blocks import LARGE, Sizes, Twin, blocks, own_recipe
 from torch import Tensor, nn
 
 import gnmr
-from gnmr import fp8_matrix
 
 operators = torch.library.Library("gnmr_bench", "FRAGMENT")
 operators.define(
@@ -37,7 +37,7 @@ operators.define(
 )
 operators.define("tiles(Tensor left, Tensor left_scales, Tensor right, Tensor right_scales, str groups) -> Tensor")
 
-memories: list[AmaxMemory] = []  # of the layers without a switch, under delayed scaling
+memories: list[AmaxHistory] = []  # of the layers without a switch, under delayed scaling
 
 
 def _cast(matrix: Tensor, recipe: str, product: int, place: int, by_rows: bool, by_columns: bool) -> tuple[Tensor, ...]:
@@ -129,7 +129,7 @@ class Plain:
         self.layer = -1  # without a memory
         if rules.is_delayed(FORWARD, 0):
             self.layer = len(memories)
-            memories.append(AmaxMemory(rules))
+            memories.append(AmaxHistory(rules))
         self.groups = [rules.fp8_groups(product, 1) for product in range(3)] if self.codes else []
         self.shared = [
             rules.shares_cast(*pair, self.codes)

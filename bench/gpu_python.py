@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 
 import torch
-from gnmr.preflight import preflight
+from gnmr.checks.preflight import preflight
 from llama_blocks import LARGE, blocks, own_recipe
 from torch import Tensor, nn
 

@@ -24,26 +24,26 @@ from gnmr._core import (
     read_units,
     recipe_names,
 )
-from gnmr.run_pages import explain, report
+from gnmr.pages import explain, report
 
 __version__ = VERSION
 
 if TYPE_CHECKING:
     from gnmr.attaching import attach
     from gnmr.control import Control
-    from gnmr.step_result import StepResult
+    from gnmr.results import StepResult
     from gnmr.switches import MeasuringSwitch, Switch, register_switch
 
 # What needs torch is looked up when it is first asked for: replaying norms does not.
 _LAZY = {
     "attach": "gnmr.attaching",
     "Control": "gnmr.control",
-    "StepResult": "gnmr.step_result",
+    "StepResult": "gnmr.results",
     "MeasuringSwitch": "gnmr.switches",
     "Switch": "gnmr.switches",
     "register_switch": "gnmr.switches",
-    "conformance": "gnmr.conformance",
-    "instance_forward": "gnmr.instance_forward",
+    "conformance": "gnmr.checks.conformance",
+    "instance_forward": "gnmr.low.instance_forward",
     "loops": "gnmr.loops",
     "switches": "gnmr.switches",
     "telemetry": "gnmr.telemetry",
@@ -76,7 +76,7 @@ def __getattr__(name: str) -> object:
     if name not in _LAZY:
         raise AttributeError(f"module 'gnmr' has no attribute '{name}'")
     module = import_module(_LAZY[name])
-    value: object = module if _LAZY[name] == f"gnmr.{name}" else getattr(module, name)
+    value: object = module if _LAZY[name].rpartition(".")[2] == name else getattr(module, name)
     # The next look finds it at once.
     globals()[name] = value
     return value

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gnmr import _core, program, run_pages
+from gnmr import _core, pages, program
 
 _ABOUT = """\
 GNMR keeps low-precision training stable. In a loop that you have:
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     replay.add_argument("trace", help="a CSV file with a norm a unit and step, or a training log")
     replay.add_argument("--preset", default="default", help="default or paper")
     replay.add_argument("--run", default="", help="which run of a W&B export or of a folder of TensorBoard runs")
-    run_pages.add_commands(commands)
+    pages.add_commands(commands)
     _add_doctor(commands, words)
     chosen = parser.parse_args(words)
     return _guarded(lambda: _COMMANDS[chosen.command](chosen))
@@ -63,7 +63,7 @@ def _add_doctor(commands: Any, words: Sequence[str]) -> None:
     if "doctor" not in words[:1]:
         commands.add_parser("doctor", help=about)
         return
-    from gnmr import doctor
+    from gnmr.checks import doctor
 
     parser = commands.add_parser(
         "doctor", help=about, description=doctor.ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -72,7 +72,7 @@ def _add_doctor(commands: Any, words: Sequence[str]) -> None:
 
 
 def _doctor(chosen: argparse.Namespace) -> int:
-    from gnmr import doctor
+    from gnmr.checks import doctor
 
     return doctor.run(chosen)
 
@@ -113,8 +113,8 @@ _COMMANDS = {
     "options": _options,
     "recipes": _recipes,
     "replay": _replay,
-    "explain": run_pages.run_explain,
-    "report": run_pages.run_report,
+    "explain": pages.run_explain,
+    "report": pages.run_report,
 }
 
 if __name__ == "__main__":

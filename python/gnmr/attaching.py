@@ -13,19 +13,21 @@ from typing import TypeVar
 from torch import nn
 from torch.nn.parameter import UninitializedParameter
 
-from gnmr import _core, mistakes, voice
+from gnmr import _core
 from gnmr._core import Error, Options
+from gnmr.checks import mistakes
+from gnmr.checks.preflight import preflight
 from gnmr.control import Control
-from gnmr.control_parts import ControlParts
-from gnmr.gradients import Source
-from gnmr.kill_switch import KillSwitch
-from gnmr.layer_switch import LayerSwitch
-from gnmr.low_linear import StepClock
-from gnmr.preflight import preflight
-from gnmr.ranks import Group, Ranks, ranks_of
-from gnmr.ranks_exchange import Exchange
-from gnmr.ranks_joining import Joined, check_low_paths, gradients_of, join, joined_alone, refuse_flat_parameters
-from gnmr.ranks_pieces import Replicas
+from gnmr.low.layer_switch import LayerSwitch
+from gnmr.low.linear import StepClock
+from gnmr.norms.gradients import Source
+from gnmr.ranks.exchange import Exchange
+from gnmr.ranks.group import Group, Ranks, ranks_of
+from gnmr.ranks.joining import Joined, check_low_paths, gradients_of, join, joined_alone, refuse_flat_parameters
+from gnmr.ranks.pieces import Replicas
+from gnmr.step.kill_switch import KillSwitch
+from gnmr.step.parts import ControlParts
+from gnmr.telemetry.warning import warn
 from gnmr.units import DEFAULT_DENY, FoundUnits, UnitChoice, find_units
 
 _Result = TypeVar("_Result")
@@ -234,7 +236,7 @@ def _nothing_found(found: FoundUnits) -> str:
 def _tell(joined: Joined, options: Options, min_coverage: float) -> None:
     coverage = joined.found.coverage
     if coverage.share < min_coverage:
-        voice.warn(
+        warn(
             f"{coverage.text()}. Faults in the rest go unseen: that is less than min_coverage={min_coverage:g}",
             stacklevel=3,
         )
@@ -247,4 +249,4 @@ def _tell(joined: Joined, options: Options, min_coverage: float) -> None:
             file=sys.stderr,
         )
     if options.max_o == 0 and joined.switchable:
-        voice.warn("max_o is 0, so no unit is ever recovered", stacklevel=3)
+        warn("max_o is 0, so no unit is ever recovered", stacklevel=3)

@@ -5,7 +5,7 @@
 
 Goals: one pass over the gradients a step; switches change between steps only; a fault in here never ends a run: GNMR
 disarms, on all ranks together, says so once, and the model goes on as its backend has it. Non-goals: what happens
-inside a step (gnmr.control_steps), deciding (gnmr._core).
+inside a step (gnmr.step.steps), deciding (gnmr._core).
 
 It belongs to one thread, the one that trains. With several ranks all of them call the same members in the same order.
 """
@@ -16,14 +16,15 @@ from typing import Any
 
 from torch import Tensor
 
-from gnmr import _core, mistakes
+from gnmr import _core
 from gnmr._core import Error
-from gnmr.advice import advised
-from gnmr.control_late import LateSteps
-from gnmr.control_state import change_text, changes, check_memory, checked_state, restore_memory, saved_state
-from gnmr.rerun import Closure, Rerun
-from gnmr.step_result import LateResult, StepResult
+from gnmr.checks import mistakes
+from gnmr.results import LateResult, StepResult
+from gnmr.step.late import LateSteps
+from gnmr.step.rerun import Closure, Rerun
+from gnmr.step.state import change_text, changes, check_memory, checked_state, restore_memory, saved_state
 from gnmr.summary import DETACHED, Summary, Tally, summarize
+from gnmr.telemetry.advice import advised
 from gnmr.units import Coverage, UnitList
 
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a control did so far: `ctl.summary()`.
 
-Goals: units by what happened to them, totals, and advice, each piece from one rule over the numbers (gnmr.advice); all
-of it from decisions, so that ranks have the same; kept in checkpoints. Non-goals: single steps (the journal has them).
+Goals: units by what happened to them, totals, and advice, each piece from one rule over the numbers
+(gnmr.telemetry.advice); all of it from decisions, so that ranks have the same; kept in checkpoints.
+Non-goals: single steps (the journal has them).
 """
 
 import math
@@ -13,7 +14,7 @@ from typing import Any
 
 from gnmr import _core
 from gnmr._core import Error
-from gnmr.step_result import StepResult
+from gnmr.results import StepResult
 from gnmr.units import WatchedUnit
 
 _MOST_ROWS = 20  # of the table that is printed

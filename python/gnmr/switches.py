@@ -3,7 +3,7 @@
 
 Goals: a backend is anything with a low and a high path; the control knows none of them. docs/backend.md is the page for
 whoever writes one, gnmr.conformance the suite that it passes.
-Non-goals: deciding (gnmr._core), measuring gradients (gnmr.gradients).
+Non-goals: deciding (gnmr._core), measuring gradients (gnmr.norms.gradients).
 """
 
 from collections.abc import Callable, Sequence

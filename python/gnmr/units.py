@@ -15,14 +15,14 @@ from torch import nn
 
 from gnmr import _core
 from gnmr._core import Error, glob_matches
-from gnmr.fp8_matrix import refusal
-from gnmr.instance_forward import is_replaced
-from gnmr.layer_switch import LayerSwitch
-from gnmr.linear_layers import has_own_forward, is_linear, is_transposed, linear_cost
-from gnmr.low_conv1d import LowConv1D
-from gnmr.low_linear import LowLinear, StepClock
-from gnmr.low_linear_traced import Neighbours
-from gnmr.ranks_pieces import is_spread
+from gnmr.low.conv1d import LowConv1D
+from gnmr.low.fp8_matrix import refusal
+from gnmr.low.instance_forward import is_replaced
+from gnmr.low.layer_switch import LayerSwitch
+from gnmr.low.linear import LowLinear, StepClock
+from gnmr.low.linear_layers import has_own_forward, is_linear, is_transposed, linear_cost
+from gnmr.low.traced import Neighbours
+from gnmr.ranks.pieces import is_spread
 from gnmr.switches import Switch, backend_name, maker_of
 
 #: Layers that make logits: neither low nor watched, as in the C++ trainer.

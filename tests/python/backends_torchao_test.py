@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 from devices import DEVICE, cpu_only
-from gnmr.conformance import examine
-from gnmr.planted_faults import planted_fault
+from gnmr.checks.conformance import examine
+from gnmr.checks.planted_faults import planted_fault
 from small_model import QUICK, make_model, run_backward
 from subjects import torchao_subject
 from torch import nn

@@ -11,7 +11,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
-from gnmr.conformance import Subject, examine
+from gnmr.checks.conformance import Subject, examine
 from torch import Tensor, nn
 from torch.nn import functional
 

@@ -8,7 +8,7 @@ import torch
 from compile_test import Transformer, make, set_high, step
 from compile_test import fresh_compiler as fresh_compiler  # a fixture of all tests here
 from devices import cuda_only, near
-from gnmr.conformance_compiled import counted_compilations
+from gnmr.checks.compiled import counted_compilations
 from torch.profiler import ProfilerActivity, profile
 
 import gnmr

@@ -8,15 +8,15 @@ from dataclasses import replace
 import pytest
 import torch
 from devices import DEVICE, cpu_only, cuda_only, near, needs_own_low_path, to_float8
-from gnmr.conformance_compiled import counted_compilations, random_set, recovery_sets
-from gnmr.low_linear_traced import kind_of, kinds
+from gnmr.checks.compiled import counted_compilations, random_set, recovery_sets
+from gnmr.low import fp8_matrix, linear
+from gnmr.low.traced import kind_of, kinds
 from small_model import QUICK
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 import gnmr
-from gnmr import fp8_matrix, low_linear
 
 WIDTH, HEADS, BLOCKS = 16, 2, 2
 
@@ -246,9 +246,9 @@ def test_codes_are_seen_one_by_one_too(
     by: str, lengths: list[int], dynamic: bool | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a GPU runs, with the codes of this host: casts that leave codes, and torch's product of them."""
-    for module in (fp8_matrix, low_linear):
+    for module in (fp8_matrix, linear):
         monkeypatch.setattr(module, "makes_codes", lambda matrix: True)
-    monkeypatch.setattr(low_linear.LowLinear, "is_calm", lambda low, device: True)
+    monkeypatch.setattr(linear.LowLinear, "is_calm", lambda low, device: True)
     found = []
     for compiles in (False, True):
         model, recipe = make("fp8-tensorwise")

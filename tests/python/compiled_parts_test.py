@@ -11,8 +11,8 @@ import torch
 from compile_test import Checkpointed, Transformer, alarmed_rerun, make, step
 from compile_test import fresh_compiler as fresh_compiler  # a fixture of all tests here
 from devices import DEVICE
-from gnmr.compiled_parts import look_at_parts
-from gnmr.conformance_compiled import counted_compilations
+from gnmr.checks.compiled import counted_compilations
+from gnmr.low.compiled_parts import look_at_parts
 from small_model import QUICK
 from torch import Tensor, nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts

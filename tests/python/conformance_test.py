@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 from devices import DEVICE
-from gnmr.conformance import Check, Subject, examine, passed
-from gnmr.low_linear import LowLinear
+from gnmr.checks.conformance import Check, Subject, examine, passed
+from gnmr.low.linear import LowLinear
 from subjects import RoundedLinear, RoundedSwitch, our_subject, user_subject
 from torch import nn
 
@@ -107,7 +107,7 @@ def test_errors_that_are_not_measured_fail(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_more_memory_than_told_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gnmr import preflight
+    from gnmr.checks import preflight
 
     monkeypatch.setattr(preflight.ExtraBytes, "at", lambda self, tokens: -(10**9))
     assert "bytes" in failures(our_subject())

@@ -8,8 +8,8 @@ import sys
 import pytest
 import torch
 from devices import DEVICE, needs_own_low_path
-from gnmr.conformance import Subject, examine
-from gnmr.planted_faults import planted_fault
+from gnmr.checks.conformance import Subject, examine
+from gnmr.checks.planted_faults import planted_fault
 from torch import Tensor, nn
 from torch.nn import functional
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from gnmr.casts import cast_operand
+from gnmr.low.casts import cast_operand
 from torch import Tensor, nn
 
 import gnmr

@@ -7,15 +7,16 @@ import pytest
 import torch
 from compile_test import make, set_high, step, switched_at_random
 from device_layer import PLACES, RECIPES, uneven
-from gnmr.amax_memory import AmaxMemory
-from gnmr.casts import SUMS_OVER_ROWS, cast_operand
-from gnmr.fp8_matrix import Fp8Cast, cast_to_fp8, scale_shape
-from gnmr.planted_faults import planted_fault
+from gnmr.checks.planted_faults import planted_fault
+from gnmr.low import fp8_matrix, linear
+from gnmr.low.amax_history import AmaxHistory
+from gnmr.low.casts import SUMS_OVER_ROWS, cast_operand
+from gnmr.low.fp8_matrix import Fp8Cast, cast_to_fp8, scale_shape
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import gnmr
-from gnmr import _core, fp8_matrix, low_linear
+from gnmr import _core
 
 
 class HostScales:
@@ -24,12 +25,12 @@ class HostScales:
     def __init__(self) -> None:
         self.kept: list[Tensor] = []
 
-    def scale_address(self, memory: AmaxMemory, product: int, place: int) -> int:
+    def scale_address(self, memory: AmaxHistory, product: int, place: int) -> int:
         scale = memory._host.scale(product, place)
         self.kept.append(torch.tensor([scale]))
         return self.kept[-1].data_ptr() if scale else 0
 
-    def note(self, memory: AmaxMemory, operand: int, find: object) -> None:
+    def note(self, memory: AmaxHistory, operand: int, find: object) -> None:
         found = torch.empty(1)
         find(found.data_ptr())  # type: ignore[operator]
         memory._host.note(operand, float(found))
@@ -39,13 +40,13 @@ class HostScales:
 def codes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Low paths on the CPU make codes, as on a GPU."""
     scales = HostScales()
-    for module in (fp8_matrix, low_linear):
+    for module in (fp8_matrix, linear):
         monkeypatch.setattr(module, "makes_codes", lambda matrix: True)
     monkeypatch.setattr(
-        AmaxMemory, "scale_address", lambda self, product, place, device: scales.scale_address(self, product, place)
+        AmaxHistory, "scale_address", lambda self, product, place, device: scales.scale_address(self, product, place)
     )
     monkeypatch.setattr(
-        AmaxMemory, "note_on_device", lambda self, operand, device, find: scales.note(self, operand, find)
+        AmaxHistory, "note_on_device", lambda self, operand, device, find: scales.note(self, operand, find)
     )
 
 

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import torch
-from gnmr.low_linear import LowLinear
+from gnmr.low.linear import LowLinear
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 

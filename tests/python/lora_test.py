@@ -5,9 +5,9 @@ import pytest
 import torch
 from devices import DEVICE, needs_own_low_path, to_float8
 from gnmr.backends.torchao_float8 import Float8Switch
-from gnmr.conformance import Subject, examine
-from gnmr.doctor import float8_layers_as_linear
-from gnmr.planted_faults import planted_fault
+from gnmr.checks.conformance import Subject, examine
+from gnmr.checks.doctor import float8_layers_as_linear
+from gnmr.checks.planted_faults import planted_fault
 from small_model import QUICK, batch, make_model, run_backward
 from torch import Tensor, nn
 from torch.nn import functional

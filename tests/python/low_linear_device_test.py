@@ -10,10 +10,10 @@ import copy
 import pytest
 import torch
 from device_layer import DTYPES, PLACES, RECIPES, Layer, attach, needs_device, off, uneven
-from gnmr.casts import SUMS_OVER_ROWS, cast_operand
-from gnmr.conformance import Subject, examine
-from gnmr.fp8_matrix import Fp8Cast, Fp8Side, cast_to_fp8
-from gnmr.planted_faults import planted_fault
+from gnmr.checks.conformance import Subject, examine
+from gnmr.checks.planted_faults import planted_fault
+from gnmr.low.casts import SUMS_OVER_ROWS, cast_operand
+from gnmr.low.fp8_matrix import Fp8Cast, Fp8Side, cast_to_fp8
 from small_model import QUICK, batch, make_model
 from torch import Tensor, nn
 from torch.nn import functional

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from gnmr.casts import cast_operand
+from gnmr.low.casts import cast_operand
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 

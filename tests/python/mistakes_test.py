@@ -9,7 +9,7 @@ from typing import Any
 import gnmr.loops
 import pytest
 import torch
-from gnmr.step_order import StepOrder
+from gnmr.step.call_order import StepOrder
 from small_model import QUICK, make_model, run_backward
 from torch import nn
 

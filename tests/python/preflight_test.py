@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory is told before the first step: the worst set that the budget admits."""
 
-from gnmr.preflight import preflight, readable_bytes
+from gnmr.checks.preflight import preflight, readable_bytes
 from gnmr.switches import ExtraBytes
 from gnmr.units import WatchedUnit
 from torch import nn

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 import torch
+from gnmr.ranks import group
 from rank_world import Tally, run_ranks
 from torch import nn
 
 import gnmr
-from gnmr import ranks
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 
@@ -44,7 +44,7 @@ def set_gradients(model: nn.Module, step: int) -> None:
 
 def train(rank: int, size: int, kind: str, lag: int, on_device: bool, fault: int = 0) -> list[Any]:
     if on_device:
-        ranks._device_for = lambda group, model: torch.device("cuda", 0)
+        group._device_for = lambda group, model: torch.device("cuda", 0)
     gnmr.register_switch(nn.Linear, lambda name, module: Tally(module))
     model = model_of(kind, rank, size)
     replicas = {"*": None} if kind == "own" and size > 1 else None

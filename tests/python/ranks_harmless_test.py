@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from gnmr.control_steps import MOST_DIFFERENCES
+from gnmr.step.steps import MOST_DIFFERENCES
 from rank_world import Job, run_ranks
 from torch.nn.utils import get_total_norm
 

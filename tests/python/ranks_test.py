@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from gnmr.ranks_pieces import merged
+from gnmr.ranks.pieces import merged
 from rank_world import Job, run_ranks
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, distribute_tensor

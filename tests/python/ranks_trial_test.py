@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from gnmr.low_linear import LowLinear
-from gnmr.rerun import ErrorSquares
+from gnmr.low.linear import LowLinear
+from gnmr.step import rerun
+from gnmr.step.rerun import ErrorSquares
 from rank_world import Job, run_ranks
 
 import gnmr
-from gnmr import rerun
 
 FAULTY = "layers.2.up"
 

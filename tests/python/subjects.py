@@ -6,9 +6,9 @@ from contextlib import contextmanager
 
 import torch
 from devices import DEVICE, needs_own_low_path, to_float8
-from gnmr.conformance import Subject
-from gnmr.doctor import float8_layers_as_linear
-from gnmr.planted_faults import planted_fault
+from gnmr.checks.conformance import Subject
+from gnmr.checks.doctor import float8_layers_as_linear
+from gnmr.checks.planted_faults import planted_fault
 from small_model import batch, make_model
 from torch import Tensor, nn
 from torch.nn import functional

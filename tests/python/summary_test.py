@@ -6,9 +6,9 @@ from dataclasses import asdict, replace
 
 import pytest
 from devices import low_path
-from gnmr.advice import RULES, advised
-from gnmr.planted_faults import planted_fault
+from gnmr.checks.planted_faults import planted_fault
 from gnmr.summary import Summary, UnitSummary
+from gnmr.telemetry.advice import RULES, advised
 from small_model import QUICK, make_model, run_backward
 from torch import nn
 

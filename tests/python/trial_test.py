@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from gnmr.low_linear import LowLinear
+from gnmr.low.linear import LowLinear
 from small_model import QUICK, make_model, run_backward
 from torch import nn
 

@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gnmr.backends.torchao_gather import Gathered
-from gnmr.casts import recipe_of
-from gnmr.instance_forward import is_replaced, switch_of
-from gnmr.layer_switch import LayerSwitch
-from gnmr.once import differentiable_once, unviewed
-from gnmr.output_gradients import with_measured_gradient
+from gnmr.low.autograd import differentiable_once, unviewed
+from gnmr.low.casts import recipe_of
+from gnmr.low.instance_forward import is_replaced, switch_of
+from gnmr.low.layer_switch import LayerSwitch
+from gnmr.low.output_gradients import with_measured_gradient
 from gnmr.switches import ExtraBytes
 
 

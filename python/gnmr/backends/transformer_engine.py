@@ -18,10 +18,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gnmr.instance_forward import switch_of
-from gnmr.layer_switch import LayerSwitch
-from gnmr.output_gradients import with_measured_gradient
-from gnmr.product_errors import PLACES
+from gnmr.low.gemm_errors import PLACES
+from gnmr.low.instance_forward import switch_of
+from gnmr.low.layer_switch import LayerSwitch
+from gnmr.low.output_gradients import with_measured_gradient
 from gnmr.switches import ExtraBytes
 
 _ONE_PRODUCT = ("Linear", "LayerNormLinear")

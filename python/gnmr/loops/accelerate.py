@@ -20,15 +20,16 @@ from typing import Any
 
 from torch import Tensor
 
-from gnmr import mistakes, voice
 from gnmr._core import Error
 from gnmr.attaching import attach as attach_model
+from gnmr.checks import mistakes
 from gnmr.control import Control
 from gnmr.loops.checkpoints import read_beside, save_beside, take_over
 from gnmr.loops.clipping import Asked, ModelParameters
 from gnmr.loops.patches import Patches, loop_text
 from gnmr.loops.scaling import overflowed, unscaled
-from gnmr.step_result import StepResult
+from gnmr.results import StepResult
+from gnmr.telemetry.warning import warn
 
 _REFUSED = {
     "DEEPSPEED": "DeepSpeed keeps gradients in buffers of its own, clips and updates within one call",
@@ -170,4 +171,4 @@ class AcceleratorLoop:
     def _tell(self, text: str) -> None:
         if text not in self._told:
             self._told.add(text)
-            voice.warn(text, stacklevel=3)
+            warn(text, stacklevel=3)

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from gnmr import voice
 from gnmr.control import Control
+from gnmr.telemetry.warning import warn
 
 #: The file in a checkpoint's folder.
 FILE_NAME = "gnmr.pt"
@@ -26,7 +26,7 @@ def save_beside(folder: str | os.PathLike[str], ctl: Control) -> None:
         torch.save(ctl.state_dict(), path + ".tmp")
         os.replace(path + ".tmp", path)
     except Exception as fault:
-        voice.warn(f"the state could not be written beside the checkpoint: {fault}", stacklevel=2)
+        warn(f"the state could not be written beside the checkpoint: {fault}", stacklevel=2)
 
 
 def read_beside(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
@@ -39,7 +39,7 @@ def read_beside(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         return state
     except Exception as fault:
-        voice.warn(f"{path} cannot be read, so the controller starts afresh: {fault}", stacklevel=2)
+        warn(f"{path} cannot be read, so the controller starts afresh: {fault}", stacklevel=2)
         return None
 
 
@@ -50,4 +50,4 @@ def take_over(ctl: Control, state: dict[str, Any] | None) -> None:
     try:
         ctl.load_state_dict(state)
     except Exception as fault:
-        voice.warn(f"the state of the checkpoint was not taken over: {fault}", stacklevel=2)
+        warn(f"the state of the checkpoint was not taken over: {fault}", stacklevel=2)

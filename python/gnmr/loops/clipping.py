@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which gradients somebody wants to have clipped, beside those that GNMR watches.
 
-Goals: GNMR takes clipping over only where it is about exactly its model. Non-goals: clipping (gnmr.gradients).
+Goals: GNMR takes clipping over only where it is about exactly its model. Non-goals: clipping (gnmr.norms.gradients).
 """
 
 from collections.abc import Iterable

@@ -18,15 +18,16 @@ from typing import Any
 
 from torch import Tensor
 
-from gnmr import mistakes, voice
 from gnmr._core import Error
 from gnmr.attaching import attach as attach_model
+from gnmr.checks import mistakes
 from gnmr.control import Control
 from gnmr.loops.checkpoints import read_beside, save_beside, take_over
 from gnmr.loops.patches import Patches, loop_text
 from gnmr.loops.scaling import overflowed, unscaled
-from gnmr.step_result import StepResult
+from gnmr.results import StepResult
 from gnmr.telemetry.listeners import Listener
+from gnmr.telemetry.warning import warn
 
 _NEEDED = ("_clip_grad_norm", "_get_grad_norm", "_save_optimizer_and_scheduler", "_load_optimizer_and_scheduler")
 
@@ -147,7 +148,7 @@ class TrainerLoop:
             return
         self.ctl.detach()
         if self._last is None and self._trainer.state.global_step > 0:
-            voice.warn(
+            warn(
                 f"{type(self._trainer).__name__} trained without ever asking for a norm, so nothing "
                 "was watched: has it a loop of its own?",
                 stacklevel=2,

@@ -19,9 +19,9 @@ from typing import Any
 
 from torch import Tensor
 
-from gnmr import mistakes
 from gnmr._core import Error
 from gnmr.attaching import attach as attach_model
+from gnmr.checks import mistakes
 from gnmr.control import Control
 from gnmr.loops.checkpoints import take_over
 from gnmr.loops.patches import Patches

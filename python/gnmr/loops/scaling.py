@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from gnmr.control import Control
-from gnmr.step_result import StepResult
+from gnmr.results import StepResult
 
 
 def overflowed(scaler: Any, optimizer: Any) -> bool:

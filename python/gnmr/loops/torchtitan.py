@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gnmr import mistakes
 from gnmr._core import Error
 from gnmr.attaching import attach as attach_model
+from gnmr.checks import mistakes
 from gnmr.control import Control
 from gnmr.loops.clipping import Asked, ModelParameters
 from gnmr.loops.patches import Patches, loop_text

@@ -10,7 +10,7 @@ import math
 import os
 from typing import TYPE_CHECKING, Any, TextIO
 
-from gnmr.step_result import StepResult
+from gnmr.results import StepResult
 from gnmr.telemetry.background import Background
 from gnmr.telemetry.listeners import is_eventful, numbers_of
 

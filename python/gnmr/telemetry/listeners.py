@@ -7,8 +7,8 @@ Goals: a listener that fails is told once and told nothing any more; the loop go
 import math
 from typing import TYPE_CHECKING, Protocol
 
-from gnmr import voice
-from gnmr.step_result import StepResult
+from gnmr.results import StepResult
+from gnmr.telemetry.warning import warn
 
 if TYPE_CHECKING:
     from gnmr.control import Control
@@ -46,7 +46,7 @@ class Listeners:
                 listener.step(result, control)
             except Exception as fault:
                 self._all.remove(listener)
-                voice.warn(
+                warn(
                     f"{type(listener).__name__} failed in step {result.step} and is told nothing any "
                     f"more: {type(fault).__name__}: {fault}",
                     stacklevel=3,
@@ -60,7 +60,7 @@ class Listeners:
             try:
                 listener.close()
             except Exception as fault:
-                voice.warn(f"{type(listener).__name__} could not be closed: {fault}", stacklevel=2)
+                warn(f"{type(listener).__name__} could not be closed: {fault}", stacklevel=2)
 
 
 def numbers_of(result: StepResult, control: "Control") -> dict[str, float]:

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from gnmr._core import Error
-from gnmr.step_result import StepResult
+from gnmr.results import StepResult
 from gnmr.telemetry.background import Background
 from gnmr.telemetry.listeners import is_eventful, numbers_of
 

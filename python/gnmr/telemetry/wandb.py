@@ -8,7 +8,7 @@ Non-goals: starting, naming and ending runs.
 import sys
 from typing import TYPE_CHECKING, Any
 
-from gnmr.step_result import StepResult
+from gnmr.results import StepResult
 from gnmr.telemetry.background import Background
 from gnmr.telemetry.listeners import is_eventful, numbers_of
 

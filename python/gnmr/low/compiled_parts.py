@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which parts of a model were given to torch.compile, and what that means for the switches in them.
+
+Goals: a block that is compiled by itself goes by its own layers alone: nothing that happens in another makes it take
+its slower variant. Non-goals: what the variants are (gnmr.low.ops).
+"""
+
+import sys
+from collections.abc import Iterable
+
+from torch import nn
+
+from gnmr.low.linear import LowLinear
+from gnmr.low.traced import Neighbours
+from gnmr.units import WatchedUnit
+
+
+def is_compiled(module: nn.Module) -> bool:
+    """Whether it was given to torch.compile, in place or wrapped."""
+    return module._compiled_call_impl is not None or hasattr(module, "_orig_mod")
+
+
+def records_graphs(module: nn.Module) -> bool:
+    """Whether what was made of it is recorded as CUDA graphs: `mode="reduce-overhead"`, or the like."""
+    known = getattr(module if hasattr(module, "_orig_mod") else module._compiled_call_impl, "get_compiler_config", None)
+    config = known() if callable(known) else None
+    return isinstance(config, dict) and bool(config.get("triton.cudagraphs"))
+
+
+def has_compiled_parts(model: nn.Module) -> bool:
+    """Whether something in it was."""
+    return any(is_compiled(module) for module in model.modules())
+
+
+def has_compiled() -> bool:
+    """Whether anything at all was compiled in this process."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    # Frames are not counted where a graph must be whole; graphs always are.
+    return dynamo is not None and dynamo.counters["stats"]["unique_graphs"] > 0
+
+
+def look_at_parts(model: nn.Module, units: Iterable[WatchedUnit], whole: bool) -> list[LowLinear]:
+    """Tells layers of ours whom they are compiled with; `whole`: the model is compiled as one, from outside. Those that
+    are to be recorded in CUDA graphs."""
+    recorded: list[LowLinear] = []
+    layers = {id(unit.module): unit.switch for unit in units if isinstance(unit.switch, LowLinear)}
+
+    def visit(module: nn.Module, around: Neighbours, is_inside: bool, is_recorded: bool) -> None:
+        if not is_inside and is_compiled(module):
+            around, is_inside, is_recorded = Neighbours(), True, records_graphs(module)
+        layer = layers.pop(id(module), None)
+        if layer is not None:
+            layer.stand_among(around)
+            if is_recorded:
+                recorded.append(layer)
+        for child in module.children():
+            visit(child, around, is_inside, is_recorded)
+
+    if layers:
+        visit(model, Neighbours(), whole, False)
+    return recorded

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several processes: their collectives, and which rank holds which piece of a unit."""

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a control is made of, and its parameters found again where a wrapper has put others in their place."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from torch import nn
+
+from gnmr import _core
+from gnmr.low.compiled_parts import look_at_parts
+from gnmr.low.linear import StepClock
+from gnmr.norms.gradients import Gradients, Source
+from gnmr.norms.measuring import Measurement
+from gnmr.ranks.exchange import Exchange
+from gnmr.ranks.joining import Joined, check_low_paths, find_parameters_again, gradients_of, has_new_parameters, join
+from gnmr.ranks.pieces import Replicas
+from gnmr.step.call_order import StepOrder
+from gnmr.step.kill_switch import KillSwitch
+from gnmr.step.rerun import FirstForward, RandomState
+from gnmr.telemetry.warning import warn
+
+
+@dataclass
+class ControlParts:
+    """What a control is made of."""
+
+    model: nn.Module
+    joined: Joined
+    supervisor: _core.Supervisor
+    gradients: Gradients
+    kill_switch: KillSwitch
+    clock: StepClock
+    exchange: Exchange | None  # None: there is one process
+    source: Source
+    replicas: Replicas
+    words: list[tuple[str, str]]  # of the kill switch, before the first step
+    make_supervisor: Callable[[int, int | None], _core.Supervisor]  # with this lag, going on with this step
+    lag_is_free: bool  # nobody has asked for the one there is
+    asked: Mapping[str, object] = field(default_factory=dict)  # of attach, beside the controller's options
+    has_told: bool = False  # that other parameters have come, which this rank cannot measure alone
+
+    def __post_init__(self) -> None:
+        self.order = StepOrder(self.model)
+
+    @property
+    def clipping_text(self) -> str:
+        """What is clipped after a fault, where that is not plain."""
+        return " (of parameters for which gradients=... fails, .grad)" if callable(self.source) else ""
+
+    def first_forward(self, random: RandomState) -> FirstForward:
+        """A hook of the model's forwards."""
+        return FirstForward(random, self.check_model, self.order.forward)
+
+    def no_samples(self) -> "tuple[memoryview[float], bytes]":
+        """Norms and samples of a step that has none."""
+        count = len(self.joined.found.units)
+        return memoryview(bytes(8 * count)).cast("d"), bytes(count)
+
+    def measurement(self) -> Measurement:
+        """Measures these gradients."""
+        return Measurement(self.gradients, self.joined, self.exchange)
+
+    def check_model(self, is_compiled: bool) -> None:
+        """Before the first forward: looks at what was done to the model since, and refuses what cannot work.
+        `is_compiled`: as one, from outside."""
+        recorded = look_at_parts(self.model, self.joined.found.units, is_compiled)
+        if any(layer.module.weight.is_cuda for layer in recorded):
+            warn(
+                f"{len(recorded)} layers with our own low path are compiled to CUDA graphs, for which it is not "
+                "made: torch records parts anew when switches change, and may refuse them. Leave "
+                'mode="reduce-overhead" out'
+            )
+        if has_new_parameters(self.model, self.joined.found.units):
+            find_parameters_again(self.joined.found.units)
+            self.gradients.is_old = True
+            check_low_paths(self.model, self.joined.found.units)
+
+    def found_again(self) -> bool:
+        """In the first step: whether the parameters are others than those that were attached to; they are now known.
+        All ranks come here together."""
+        units = self.joined.found.units
+        if not (self.gradients.is_old or has_new_parameters(self.model, units)):
+            return False
+        find_parameters_again(units)
+        copies = None
+        if self.exchange is not None:
+            here = [unit for unit in units if unit.parameters]
+            found = type(self.joined.found)(here, self.joined.found.coverage)
+            copies = join(self.exchange.ranks, self.model, found, self.replicas)[1]
+        self.gradients = gradients_of(self.model, units, self.source, copies)
+        return True
+
+    def look_again(self, may_be_new: bool) -> tuple[bool, str]:
+        """Whether something else is measured from here on, and what is to be told. Where ranks have agreed on what they
+        measure, one of them changes nothing."""
+        if not may_be_new or (self.exchange is not None and (self.has_told or self.gradients.has_spread)):
+            return False, ""
+        now, known = list(self.model.parameters()), {id(one) for one in self.gradients.parameters}
+        new = sum(id(one) not in known for one in now)
+        if not new and len(now) == len(known):
+            return False, ""
+        if self.exchange is not None:
+            self.has_told = True
+            return False, (
+                f"the model has other parameters than when it was attached: {new} of {len(now)} are neither "
+                "measured nor clipped by ctl.step. Attach again, on all ranks"
+            )
+        find_parameters_again(self.joined.found.units)
+        self.gradients = gradients_of(self.model, self.joined.found.units, self.source, None)
+        there = {id(module) for module in self.model.modules()}
+        gone = sum(id(unit.module) not in there for unit in self.joined.found.units)
+        text = (
+            f"the model has other parameters than before, {new} of {len(now)} are new: these are measured and "
+            "clipped from here on"
+        )
+        return True, text + (f"; {gone} units are no part of it any more: attach again" if gone else "")
