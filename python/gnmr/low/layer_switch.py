@@ -51,7 +51,8 @@ class LayerSwitch(ForgottenInCopies, Generic[_Module]):
     def begin_step(self) -> None:
         """Forgets what was measured in the last step, or in the first run of this one."""
         self.calls = 0
-        self._output_square = SquareSum()
+        if self.measures_output:
+            self._output_square = SquareSum()
 
     def note_call(self) -> None:
         """The module is called, with gradients."""

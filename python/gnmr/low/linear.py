@@ -123,10 +123,12 @@ class LowLinear(LayerSwitch[Any]):
 
     def begin_step(self) -> None:
         super().begin_step()
-        self.memory.begin_step()
+        if self.remembers:
+            self.memory.begin_step()
 
     def end_step(self) -> None:
-        self.memory.end_step()
+        if self.remembers:
+            self.memory.end_step()
 
     def recovery_bytes(self) -> ExtraBytes:
         if not makes_codes(self.module.weight):
