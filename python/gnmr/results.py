@@ -29,7 +29,7 @@ def limit_of(max_norm: float | None) -> float:
     return math.inf if max_norm is None else max_norm
 
 
-def told_coefficient(coefficient: float, max_norm: float | None) -> float | None:
+def journal_coefficient(coefficient: float, max_norm: float | None) -> float | None:
     """For the journal: nothing where nobody asked for clipping."""
     return None if max_norm is None else coefficient
 

@@ -51,8 +51,7 @@ class Tally:
     units: dict[str, UnitCounts] = field(default_factory=dict)
 
     def add(self, units: Sequence[WatchedUnit], result: StepResult, ruling: _core.Ruling) -> None:
-        """One step."""
-        self.steps += 1
+        """A step in which something happened."""
         self.alarms += result.alarmed
         self.reruns += bool(result.rerun)
         if ruling.verdict != "none":

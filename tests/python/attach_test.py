@@ -382,7 +382,7 @@ def test_a_registered_module_may_only_be_watched() -> None:
         assert "1 have no switch and are only watched" in ctl.coverage.text()
         model(torch.randn(8, 16)).square().mean().backward()
         ctl.step()
-        assert ctl._gradients.norms[1] == pytest.approx(
+        assert ctl._parts.gradients.numbers.norms[1] == pytest.approx(
             float(torch.nn.utils.get_total_norm([parameter.grad for parameter in model[1].parameters()])), rel=1e-6
         )
     finally:

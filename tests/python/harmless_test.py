@@ -43,7 +43,7 @@ def test_a_fault_disarms_and_training_goes_on(tmp_path: Path) -> None:
     def broken() -> None:
         raise ZeroDivisionError("injected")
 
-    ctl._gradients.measure = broken  # type: ignore[method-assign]
+    ctl._parts.gradients.measure = broken  # type: ignore[method-assign]
     with pytest.warns(UserWarning, match="a fault in gnmr.*injected") as told:
         result = one_step(model, ctl, 2, max_norm=0.01)
     assert len(told) == 1
@@ -66,7 +66,7 @@ def test_a_fault_disarms_and_training_goes_on(tmp_path: Path) -> None:
 
 def test_strict_raises() -> None:
     model, ctl = attached(strict=True)
-    ctl._gradients.measure = lambda: 1 / 0  # type: ignore[assignment,method-assign]
+    ctl._parts.gradients.measure = lambda: 1 / 0  # type: ignore[assignment,method-assign]
     with pytest.raises(ZeroDivisionError):
         one_step(model, ctl, 1)
 
@@ -127,11 +127,11 @@ def test_the_coefficient_is_what_gradients_were_multiplied_with(ends: str) -> No
     model, ctl = attached()
     one_step(model, ctl, 1, max_norm=0.01)
     if ends == "a fault":
-        ctl._gradients.measure = lambda: 1 / 0  # type: ignore[assignment,method-assign]
+        ctl._parts.gradients.measure = lambda: 1 / 0  # type: ignore[assignment,method-assign]
     elif ends == "detach":
         ctl.detach()
     else:
-        ctl._own[0].end_step = lambda: 1 / 0  # type: ignore[assignment,method-assign]
+        ctl._steps.installed[0].end_step = lambda: 1 / 0  # type: ignore[assignment,method-assign]
     for step in (2, 3):
         model.zero_grad()
         run_backward(model, step)

@@ -234,7 +234,7 @@ def test_lag_can_become_0(device: str, tmp_path: Path) -> None:
     run, prompt = Run(device, 1, out=tmp_path / "1"), Run(device, 0, out=tmp_path / "0")
     for step in range(1, 8):
         run.step(step), prompt.step(step)
-    run.ctl._become_prompt()
+    run.ctl._steps.strategy.become_prompt()
     assert run.ctl.lag == 0
     for step in range(8, 31):
         run.step(step), prompt.step(step)
@@ -248,7 +248,7 @@ def test_a_fault_disarms_and_gradients_are_clipped() -> None:
     run.ctl._strict = False
     for step in range(1, 4):
         run.step(step)
-    run.ctl._look_for_blind_units = lambda: 1 / 0  # in the middle of the decision of step 3
+    run.ctl._steps.look_for_blind_units = lambda sampled: 1 / 0  # in the middle of the decision of step 3
     for step in range(4, 7):
         with warnings.catch_warnings(record=True):
             warnings.simplefilter("always")

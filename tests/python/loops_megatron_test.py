@@ -163,7 +163,7 @@ def test_norms_are_those_of_main_grad() -> None:
         before = {name: gradient.clone() for name, gradient in gradients.items()}
         result = ctl.step(max_norm=0.5 * total)
         assert result.total_norm == pytest.approx(total, rel=1e-6) and min(wanted) > 0
-        assert list(ctl._gradients.norms)[: len(UNITS)] == pytest.approx(wanted, rel=1e-6)
+        assert list(ctl._parts.gradients.numbers.norms)[: len(UNITS)] == pytest.approx(wanted, rel=1e-6)
         # What its optimizer reads is clipped, where it lies.
         for name, gradient in training.gradients().items():
             assert torch.allclose(gradient, 0.5 * before[name], rtol=1e-5, atol=0)

@@ -68,7 +68,7 @@ def test_frozen_float8_layers_are_watched_and_switched(
         )
     run_backward(model, 1)
     ctl.step()
-    norms = dict(zip([unit.name for unit in ctl.units], ctl._gradients.norms, strict=True))
+    norms = dict(zip([unit.name for unit in ctl.units], ctl._parts.gradients.numbers.norms, strict=True))
     for name in BASE:
         assert norms[name] == pytest.approx(float(outputs[name].grad.double().norm()), rel=1e-6)
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from gnmr.step.steps import MOST_DIFFERENCES
+from gnmr.step.agreement import MOST_DIFFERENCES
 from rank_world import Job, run_ranks
 from torch.nn.utils import get_total_norm
 
@@ -35,7 +35,7 @@ def faulty(rank: int, out: Path, where: str) -> list[tuple[str, float, float, in
         wanted = float(get_total_norm([parameter.grad for parameter in job.model.parameters()]))
         if step == 3 and rank == 1:
             if where == "measuring":
-                job.ctl._gradients.measure = lambda: 1 / 0
+                job.ctl._parts.gradients.measure = lambda: 1 / 0
             elif where == "before":
                 job.ctl._parts.kill_switch.news = lambda: 1 / 0
             else:
@@ -71,7 +71,7 @@ def faulty_and_strict(rank: int) -> str:
     job = Job("ddp", rank, 2)
     job.backward(1)
     if rank == 1:
-        job.ctl._gradients.measure = lambda: 1 / 0
+        job.ctl._parts.gradients.measure = lambda: 1 / 0
     try:
         job.ctl.step()
     except Exception as error:
@@ -107,7 +107,7 @@ def differing(rank: int, out: Path, how: str) -> list[tuple[Any, ...]]:
             result = job.ctl.step()
         seen.append((result.admitted, tuple(job.ctl.high), job.ctl.mode, job.ctl.supervisor.mode))
     if how != "often":
-        seen.append((job.ctl.state_dict()["supervisor"], job.ctl._switchboard.rules))
+        seen.append((job.ctl.state_dict()["supervisor"], job.ctl._steps.switchboard.rules))
     job.ctl.detach()
     return seen
 

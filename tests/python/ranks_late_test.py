@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from gnmr.step.steps import MOST_DIFFERENCES
+from gnmr.step.agreement import MOST_DIFFERENCES
 from rank_world import Job, run_ranks
 from torch.nn.utils import get_total_norm
 
@@ -65,15 +65,15 @@ def faulty(rank: int, out: Path, where: str, max_norm: float | None, skips: bool
         wanted = float(get_total_norm([parameter.grad for parameter in job.model.parameters()]))
         if step == 3 and rank == 1:
             if where == "measuring":
-                job.ctl._gradients.queue = lambda: 1 / 0
+                job.ctl._parts.gradients.queue = lambda: 1 / 0
             elif where == "deciding":
-                job.ctl._look_for_blind_units = lambda: 1 / 0
+                job.ctl._steps.look_for_blind_units = lambda sampled: 1 / 0
             elif where == "word":
                 job.ctl._parts.kill_switch.news = lambda: 1 / 0
             elif where == "contribution":
-                job.ctl._gradients.contribution = lambda local: 1 / 0
+                job.ctl._parts.gradients.contribution = lambda local: 1 / 0
             elif where == "clipping":
-                job.ctl._gradients.total = lambda *limit: 1 / 0
+                job.ctl._parts.gradients.total = lambda *limit: 1 / 0
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
             job.ctl.step(max_norm=max_norm, skipped=skips and rank == 0 and step == 3)
@@ -208,7 +208,7 @@ def differing(rank: int, out: Path, how: str, max_norm: float | None) -> list[An
             result = job.ctl.step(max_norm=max_norm)
         seen.append((result.admitted, tuple(job.ctl.high), job.ctl.mode))
     if how != "often":
-        seen.append((job.ctl.state_dict()["supervisor"], job.ctl._switchboard.rules))
+        seen.append((job.ctl.state_dict()["supervisor"], job.ctl._steps.switchboard.rules))
     job.ctl.detach()
     return seen
 

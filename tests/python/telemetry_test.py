@@ -59,7 +59,7 @@ def test_a_listener_hears_each_step() -> None:
     assert [one[0] for one in recorder.seen] == results
     # It sees the switches of the step that comes.
     assert recorder.seen[8][1] == [] and recorder.seen[9][1] == ["layers.2.down"]
-    ctl._gradients.measure = lambda: 1 / 0  # type: ignore[assignment,method-assign]
+    ctl._parts.gradients.measure = lambda: 1 / 0  # type: ignore[assignment,method-assign]
     ctl._strict = False
     with pytest.warns(UserWarning, match="a fault in gnmr"):
         train(model, ctl, range(12, 13))

@@ -185,7 +185,7 @@ class _Examination:
         total = math.sqrt(sum(float(one.double().square().sum()) for one in outcome.gradients.values()))
         _near(result.total_norm, total, "the norm of all gradients")
         names = {id(parameter): name for name, parameter in self.bench.model.named_parameters()}
-        norms = self.bench.attached._gradients.norms
+        norms = self.bench.attached._parts.gradients.numbers.norms
         measured = 0
         for index, unit in enumerate(self.bench.attached.units):
             own = [

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from gnmr.low import instance_forward, layer_handles
+from gnmr.low.amax_history import AmaxHistory
 from gnmr.low.gemm_errors import PLACES, ErrorSums, SquareSum
 from gnmr.low.instance_forward import ForgottenInCopies
 
@@ -31,6 +32,7 @@ class LayerSwitch(ForgottenInCopies, Generic[_Module]):
         self.comparing = False
         self.calls = 0  # of forward with gradients, since the step began, or 1
         self.errors = [ErrorSums() for _ in PLACES]
+        self.history: AmaxHistory | None = None  # of delayed scaling, where the low path has it
         self.measures_output = False  # the unit's norm is that of its output's gradient: nothing in it is trained
         self._output_square = SquareSum()
         self.handle = layer_handles.new_handle(self)
@@ -53,6 +55,8 @@ class LayerSwitch(ForgottenInCopies, Generic[_Module]):
         self.calls = 0
         if self.measures_output:
             self._output_square = SquareSum()
+        if self.history is not None:
+            self.history.begin_step()
 
     def note_call(self) -> None:
         """The module is called, with gradients."""
@@ -61,7 +65,9 @@ class LayerSwitch(ForgottenInCopies, Generic[_Module]):
             self.calls = 1
 
     def end_step(self) -> None:
-        """What the low path remembers takes the step in."""
+        """The amax history takes the step in."""
+        if self.history is not None:
+            self.history.end_step()
 
     def measure_output(self, gradient: Tensor) -> None:
         """Adds the output's gradient of a micro-batch to its squared norm."""

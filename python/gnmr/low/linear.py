@@ -79,6 +79,7 @@ class LowLinear(LayerSwitch[Any]):
         self.rules = rules
         self.memory = AmaxHistory(rules)
         self.remembers = any(self.memory.wants(operand) for operand in range(3))
+        self.history = self.memory if self.remembers else None
         traced = traced_layer(recipe, rules)
         self.kind = -1 if traced is None else kind_of(traced)  # for compilers, of gnmr.low.traced; -1: none
         self.neighbours = neighbours or Neighbours()
@@ -120,15 +121,6 @@ class LowLinear(LayerSwitch[Any]):
     def end_trial(self) -> Sequence[float]:
         self.neighbours.hear(self._layer, self.high)
         return super().end_trial()
-
-    def begin_step(self) -> None:
-        super().begin_step()
-        if self.remembers:
-            self.memory.begin_step()
-
-    def end_step(self) -> None:
-        if self.remembers:
-            self.memory.end_step()
 
     def recovery_bytes(self) -> ExtraBytes:
         if not makes_codes(self.module.weight):

@@ -10,6 +10,7 @@ import math
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -44,11 +45,18 @@ class Gradients:
         self._unit_of = list(unit_of)
         self._units = units
         self._source = source
+        # What gives a parameter's gradient.
+        self._get: Callable[[nn.Parameter], Tensor | None] = (
+            source
+            if callable(source)
+            else attrgetter("grad")
+            if source == ".grad"
+            else lambda parameter: getattr(parameter, "main_grad", None)
+        )
         if isinstance(source, str) and source not in (".grad", "main_grad"):
             raise Error(f"gradients: expected '.grad', 'main_grad' or a function of a parameter, got {source!r}")
         self._copies = copies
         self.has_spread = any(is_spread(parameter) for parameter in parameters)
-        self.is_old = False  # the parameters are no longer those of the model
         self._gradients: list[Tensor | None] = []  # as they lie on this rank
         self._devices: dict[torch.device, DeviceSquares] = {}
         self._by_kernels: dict[int, torch.device] = {}  # those that our kernels have measured, and can scale
@@ -58,8 +66,10 @@ class Gradients:
         self._slot_of, self._slots = self._unit_of, units
         # Of units whose norm is not made from parameters' gradients, the squares; None: it has none.
         self.outputs: Mapping[int, float | Tensor | None] = {}
+        # `numbers.norms`, `numbers.sampled`: one per unit, the second 0 where it has no gradient; until the next
+        # measurement.
         if copies is None:
-            self._local = self._squares = _core.HostSquares(units, self._counts, self._unit_of)
+            self._local = self.numbers = _core.HostSquares(units, self._counts, self._unit_of)
             return
         # Of copies one rank's squares count: two sums a unit, those that do and those that do not.
         self._slot_of = [
@@ -67,20 +77,13 @@ class Gradients:
         ]
         self._slots = 2 * units + 1
         self._local = _core.HostSquares(self._slots, self._counts, self._slot_of)
-        self._squares = _core.HostSquares(units, [], [])
+        self.numbers = _core.HostSquares(units, [], [])
         self._others_of = _other_copies(self._unit_of, units, copies)
 
-    def _gather(self) -> list[Tensor | None]:
-        if callable(self._source):
-            return [self._source(parameter) for parameter in self.parameters]
-        if self._source == ".grad":
-            return [parameter.grad for parameter in self.parameters]
-        return [getattr(parameter, "main_grad", None) for parameter in self.parameters]
-
     def _gather_anyway(self) -> list[Tensor | None]:
-        """As `_gather`, for clipping after a fault: of a parameter for which the user's function fails, `.grad`."""
+        """For clipping after a fault: of a parameter for which the user's function fails, `.grad`."""
         if not callable(self._source):
-            return self._gather()
+            return list(map(self._get, self.parameters))
         found: list[Tensor | None] = []
         for parameter in self.parameters:
             gradient: object = parameter.grad
@@ -92,7 +95,7 @@ class Gradients:
     def find(self, *, anyway: bool = False) -> list[Tensor | None]:
         """The gradients as they are measured, and as `scale` multiplies them; `anyway`: see `_gather_anyway`."""
         self._is_there, self._by_kernels = False, {}
-        measured = self._gather_anyway() if anyway else self._gather()
+        measured = self._gather_anyway() if anyway else list(map(self._get, self.parameters))
         self._gradients = measured
         if self.has_spread:
             self._gradients = [None if one is None else local_of(one) for one in measured]
@@ -105,7 +108,8 @@ class Gradients:
     def queue(self) -> LocalSums:
         """Has all gradients on this rank read once, without a wait where all of them are on one device."""
         measured = self.find()
-        local = self._queue_there(measured)
+        first = next((gradient for gradient in measured if gradient is not None), None)
+        local = self._queue_there(measured, first.device) if first is not None and first.is_cuda else None
         if local is not None:
             return local
         self._measure(measured)
@@ -114,22 +118,22 @@ class Gradients:
     def measure(self) -> None:
         """Reads all gradients on this rank once, and waits for what is on devices."""
         measured = self.find()
-        local = self._queue_there(measured)
+        first = next((gradient for gradient in measured if gradient is not None), None)
+        local = self._queue_there(measured, first.device) if first is not None and first.is_cuda else None
         if local is None:
             self._measure(measured)
             return
         sums: Any = local.on_host()
         self._local.replace(sums, local.sampled)
 
-    def _queue_there(self, measured: Sequence[Tensor | None]) -> LocalSums | None:
-        """Where all gradients are on one CUDA device, as they are scaled, and our kernels can read them."""
-        first = next((gradient for gradient in measured if gradient is not None), None)
-        if first is None or not first.is_cuda or not _core.kernels_available():
+    def _queue_there(self, measured: Sequence[Tensor | None], device: torch.device) -> LocalSums | None:
+        """Where all gradients are on this CUDA device, as they are scaled, and our kernels can read them."""
+        if not _core.kernels_available():
             return None
         if self.has_spread and any(one is not two for one, two in zip(measured, self._gradients, strict=True)):
             return None
         pointers, types, missing = [0] * len(measured), [0] * len(measured), []
-        place = first.get_device()
+        device_index = device.index
         # Every question here is asked once a tensor and step.
         try:
             for index, gradient in enumerate(measured):
@@ -139,7 +143,7 @@ class Gradients:
                 code = TYPES.get(gradient.dtype)
                 if (
                     code is None
-                    or gradient.get_device() != place
+                    or gradient.get_device() != device_index
                     or gradient.numel() != self._counts[index]
                     or not gradient.is_contiguous()
                 ):
@@ -147,8 +151,8 @@ class Gradients:
                 pointers[index], types[index] = gradient.data_ptr(), code
         except (RuntimeError, NotImplementedError):
             return None  # a layout that has no address
-        if self._there is None or self._there.device != first.device:
-            self._there = DeviceSquares(first.device, self._slot_of, self._slots)
+        if self._there is None or self._there.device != device:
+            self._there = DeviceSquares(device, self._slot_of, self._slots)
         self._there.queue_at(pointers, types, self._counts)
         self._is_there = True
         return LocalSums(self._sampled_slots(missing), device=self._there)
@@ -221,29 +225,19 @@ class Gradients:
         self._by_kernels = {}
         self._is_there = False
 
-    @property
-    def norms(self) -> memoryview:
-        """One a unit; until the next measurement."""
-        return self._squares.norms
-
-    @property
-    def sampled(self) -> memoryview:
-        """One a unit, 0: no gradient; until the next measurement."""
-        return self._squares.sampled
-
     def set_outputs(self, squares: Mapping[int, float | None]) -> None:
         """Norms that are not made from parameters' gradients, squared; None: it has none."""
         self.outputs = squares
         if self._copies is None:
             for unit, square in squares.items():
-                self._squares.set_unit(unit, -1.0 if square is None else square)
+                self.numbers.set_unit(unit, -1.0 if square is None else square)
 
     def show(self, local: LocalSums, outputs: Mapping[int, float | None]) -> None:
         """With one rank: norms, samples and clipping are those of these sums from here on."""
         sums: Any = local.on_host()
-        self._squares.replace(sums, local.sampled)
+        self.numbers.replace(sums, local.sampled)
         for unit, square in outputs.items():
-            self._squares.set_unit(unit, -1.0 if square is None else square)
+            self.numbers.set_unit(unit, -1.0 if square is None else square)
 
     # Several ranks.
 
@@ -300,10 +294,10 @@ class Gradients:
             sums[unit] = 0.0
         everywhere: Any = sums
         sampled: Any = (samples > 0).to(torch.uint8)
-        self._squares.replace(everywhere, sampled)
+        self.numbers.replace(everywhere, sampled)
         for unit, holders in outputs.items():
             # Each rank's loss is a mean over its own part of the batch.
-            self._squares.set_unit(unit, kept[unit] / holders**2 if samples[unit] > 0 else -1.0)
+            self.numbers.set_unit(unit, kept[unit] / holders**2 if samples[unit] > 0 else -1.0)
         differing = alike.abs() > _ALIKE * sums
         return differing[:units].nonzero().flatten().tolist() if bool(differing.any()) else []
 
@@ -320,11 +314,11 @@ class Gradients:
 
     def squares(self) -> list[float]:
         """Squared norms of all units and of the rest, as a copy."""
-        return list(self._squares.sums)
+        return list(self.numbers.sums)
 
     def total(self, max_norm: float = math.inf) -> tuple[float, float]:
         """The norm of all gradients, and what clipping multiplies them with."""
-        total, coefficient = self._squares.clip(max_norm)
+        total, coefficient = self.numbers.clip(max_norm)
         if math.isinf(max_norm):
             return total, 1.0
         return total, math.nan if math.isnan(total) else coefficient
@@ -394,7 +388,7 @@ class Gradients:
             for parameter in self.parameters:
                 parameter.grad = None
             return
-        for gradient in self._gather():
+        for gradient in map(self._get, self.parameters):
             if gradient is not None:
                 local_of(gradient).zero_()
 

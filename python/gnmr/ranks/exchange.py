@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one all-reduce of a step: numbers of units, and what ranks have to tell each other.
+"""The one all-reduce of a step: numbers of units, and what ranks report to each other.
 
     sums of squares   one a unit and one of all that belongs to none; of copies one counts, but what is not finite
                       on any of them is not finite for all
@@ -7,7 +7,7 @@
     head              faults, failures, skipped steps, the kill switch, the checksum of the step before
 
 Goals: every rank reads the same numbers, so every rank decides the same; the collective is entered in every step,
-whatever went wrong before it. Only where a rank tells of trouble do more follow, on all ranks alike.
+whatever went wrong before it. Only where a rank reports trouble do more follow, on all ranks alike.
 Non-goals: deciding.
 """
 
@@ -33,20 +33,20 @@ class RankFault(Error):
 
 
 @dataclass
-class Word:
-    """What a rank has to say in a meeting."""
+class RankStatus:
+    """What one rank reports to all of them in a step."""
 
     failure: Exception | None = None
     skipped: bool = False
     may_rerun: bool = False
-    mode: str = ""  # that the kill switch asks for
-    why: str = ""  # it does; not told
+    mode: str = ""  # that the kill switch of this rank asks for
+    why: str = ""  # it does; stays on this rank
     checksum: int = 0
 
 
 @dataclass
-class Heard:
-    """What all ranks have said."""
+class CommonStatus:
+    """What the ranks have reported, as all of them know it."""
 
     failure: Exception | None = None  # of this rank, or of another one
     skipped: bool = False
@@ -57,10 +57,10 @@ class Heard:
 
 
 @dataclass
-class Meeting:
-    """One that has been entered."""
+class PendingExchange:
+    """An exchange that this rank has entered, and whose sums are on their way."""
 
-    word: Word  # of this rank
+    status: RankStatus  # of this rank
     total: Sum
 
     def numbers_are_on(self, device: torch.device) -> bool:
@@ -73,85 +73,86 @@ class Meeting:
 
 
 class Exchange:
-    """Meetings of all ranks."""
+    """The all-reduce of all ranks."""
 
     def __init__(self, ranks: Ranks) -> None:
         self.ranks = ranks
-        self.is_broken = False  # the collective itself failed: there is nobody to talk to
-        self.fault_is_known = False  # all ranks have heard of one
+        self.is_broken = False  # the collective itself failed: no rank can be reached
+        self.fault_is_known = False  # all ranks know of one
 
-    def meet(self, word: Word, numbers: Tensor | None = None) -> tuple[Heard, Tensor]:
-        """All ranks enter; the sums of the numbers come back."""
-        return self.hear(self.enter(word, numbers))
+    def run(self, status: RankStatus, numbers: Tensor | None = None) -> tuple[CommonStatus, Tensor]:
+        """Starts an exchange and waits for it: the status of all ranks, and the sums of their numbers."""
+        return self.finish(self.start(status, numbers))
 
-    def enter(self, word: Word, numbers: Tensor | None = None) -> Meeting:
-        """All ranks enter, and go on without having heard each other. Numbers on a device are added up there."""
-        head = self._head_of(word)
+    def start(self, status: RankStatus, numbers: Tensor | None = None) -> PendingExchange:
+        """All ranks enter, and go on before the sums are there. Numbers on a device are added up there."""
+        head = self._head_of(status)
         if numbers is not None:
             head = torch.cat([moved(head, numbers.device), numbers])
         try:
-            return Meeting(word, self.ranks.sum(head))
+            return PendingExchange(status, self.ranks.sum(head))
         except Exception:
             self.is_broken = True
             raise
 
-    def hear(self, meeting: Meeting) -> tuple[Heard, Tensor]:
-        """What was said, and the sums of the numbers; waits for them."""
+    def finish(self, pending: PendingExchange) -> tuple[CommonStatus, Tensor]:
+        """The status of all ranks, and the sums of their numbers; waits for them."""
         try:
-            return self._heard(meeting.word, self._total(meeting)[: len(_HEAD)].tolist()), self.numbers(meeting)
+            head = self._total(pending)[: len(_HEAD)].tolist()
+            return self._common_status(pending.status, head), self.numbers(pending)
         except Exception:
             self.is_broken = True
             raise
 
-    def numbers(self, meeting: Meeting) -> Tensor:
-        """The sums of the numbers, whatever was said; waits for them."""
-        return self._total(meeting)[len(_HEAD) :]
+    def numbers(self, pending: PendingExchange) -> Tensor:
+        """The sums of the numbers, whatever the ranks report; waits for them."""
+        return self._total(pending)[len(_HEAD) :]
 
-    def _total(self, meeting: Meeting) -> Tensor:
+    def _total(self, pending: PendingExchange) -> Tensor:
         try:
-            return meeting.total.on_host()
+            return pending.total.on_host()
         except Exception:
             self.is_broken = True
             raise
 
-    def is_troubled(self, meeting: Meeting) -> bool:
-        """Whether what was said makes the ranks meet again."""
-        head = self._total(meeting)[: len(_HEAD)].tolist()
+    def is_troubled(self, pending: PendingExchange) -> bool:
+        """Whether what the ranks report needs another exchange; waits for it."""
+        head = self._total(pending)[: len(_HEAD)].tolist()
         differ = int(head[_AT["checksums"]]) != self.ranks.size * int(head[_AT["rank 0's checksum"]])
         return differ or any(head[_AT[kind]] for kind in _KINDS)
 
-    def _head_of(self, word: Word) -> Tensor:
+    def _head_of(self, status: RankStatus) -> Tensor:
         head = torch.zeros(len(_HEAD), dtype=torch.float64, device="cpu")
-        if word.failure is not None:
-            head[_AT[_kind_of(word.failure)]] = 1
-        head[_AT["skipped"]] = float(word.skipped)
-        head[_AT["reruns"]] = float(word.may_rerun)
-        head[_AT["checksums"]] = word.checksum
+        if status.failure is not None:
+            head[_AT[_kind_of(status.failure)]] = 1
+        head[_AT["skipped"]] = float(status.skipped)
+        head[_AT["reruns"]] = float(status.may_rerun)
+        head[_AT["checksums"]] = status.checksum
         if self.ranks.leads:
-            head[_AT["rank 0's checksum"]] = word.checksum
-            head[_AT["rank 0's mode"]] = 1 + _MODES.index(word.mode) if word.mode else 0
-        if word.mode:
-            head[_AT[word.mode]] = 1
+            head[_AT["rank 0's checksum"]] = status.checksum
+            head[_AT["rank 0's mode"]] = 1 + _MODES.index(status.mode) if status.mode else 0
+        if status.mode:
+            head[_AT[status.mode]] = 1
         return head
 
-    def _heard(self, word: Word, head: Sequence[float]) -> Heard:
-        def said(name: str) -> int:
+    def _common_status(self, status: RankStatus, head: Sequence[float]) -> CommonStatus:
+        def total(name: str) -> int:
             return int(head[_AT[name]])
 
-        modes = [mode for mode in _MODES if said(mode)]
-        mode = _MODES[said("rank 0's mode") - 1] if said("rank 0's mode") else (modes or [""])[-1]
-        kind = next((one for one in _KINDS if said(one)), "")
-        return Heard(
-            failure=self._common_failure(word.failure, kind) if kind else None,
-            skipped=said("skipped") > 0,
-            may_rerun=said("reruns") == self.ranks.size,
+        modes = [mode for mode in _MODES if total(mode)]
+        mode = _MODES[total("rank 0's mode") - 1] if total("rank 0's mode") else (modes or [""])[-1]
+        kind = next((one for one in _KINDS if total(one)), "")
+        return CommonStatus(
+            failure=self._common_failure(status.failure, kind) if kind else None,
+            skipped=total("skipped") > 0,
+            may_rerun=total("reruns") == self.ranks.size,
             mode=mode,
-            differs=said("checksums") != self.ranks.size * said("rank 0's checksum"),
-            differs_here=word.checksum != said("rank 0's checksum"),
+            differs=total("checksums") != self.ranks.size * total("rank 0's checksum"),
+            differs_here=status.checksum != total("rank 0's checksum"),
         )
 
     def _common_failure(self, mine: Exception | None, kind: str) -> Exception:
-        """The same kind of failure on all ranks, with the words of the first rank that has it."""
+        """The same kind of failure on all ranks, with the message of the first rank that has it."""
         has_it = mine is not None and _kind_of(mine) == kind
         ranks = self.ranks.who(has_it)
         cause = mine.cause if isinstance(mine, ClosureFailed) else mine
@@ -162,8 +163,8 @@ class Exchange:
         where = f"rank {ranks[0]}" if len(ranks) == 1 else "ranks " + ", ".join(map(str, ranks))
         if kind == "fault":
             return RankFault(f"on {where}: {text}")
-        told = f"the closure failed on {where}: {text}"
-        return ClosureFailed(MemoryError(told) if kind == "memory" else Error(told))
+        message = f"the closure failed on {where}: {text}"
+        return ClosureFailed(MemoryError(message) if kind == "memory" else Error(message))
 
 
 def _kind_of(failure: Exception) -> str:

@@ -85,9 +85,9 @@ class Ranks:
 
     def who(self, is_meant: bool) -> list[int]:
         """The ranks that say yes."""
-        said = torch.zeros(self.size, dtype=torch.float64, device="cpu")
-        said[self.rank] = float(is_meant)
-        return [rank for rank, yes in enumerate(self.sum(said).on_host().tolist()) if yes]
+        flags = torch.zeros(self.size, dtype=torch.float64, device="cpu")
+        flags[self.rank] = float(is_meant)
+        return [rank for rank, yes in enumerate(self.sum(flags).on_host().tolist()) if yes]
 
     def gather(self, value: Any) -> list[Any]:
         """What each rank has."""

@@ -17,8 +17,8 @@ from gnmr.low.linear import LowLinear
 from gnmr.norms.gradients import Gradients, Source
 from gnmr.ranks.group import Ranks
 from gnmr.ranks.pieces import (
+    AllReports,
     Copies,
-    Everybody,
     Layouts,
     RankReport,
     Replicas,
@@ -58,8 +58,8 @@ def joined_alone(found: FoundUnits) -> Joined:
 def join(ranks: Ranks, model: nn.Module, found: FoundUnits, replicas: Replicas) -> tuple[Joined, list[Copies]]:
     """The units of all ranks, and for each parameter of this one who else holds it."""
     report, names, layouts = ranks.together(lambda: _rank_report(ranks, model, found, replicas))
-    everybody = gather_reports(ranks, report, layouts.places)
-    return _joined(everybody, found), copies_of(ranks.rank, everybody, names)
+    gathered = gather_reports(ranks, report, layouts.coordinates)
+    return _joined(gathered, found), copies_of(ranks.rank, gathered, names)
 
 
 def gradients_of(
@@ -166,8 +166,8 @@ def _rank_report(
     return report, names, layouts
 
 
-def _joined(everybody: Everybody, found: FoundUnits) -> Joined:
-    reports = list(everybody.reports.values())
+def _joined(gathered: AllReports, found: FoundUnits) -> Joined:
+    reports = list(gathered.by_digest.values())
     known: dict[str, UnitReport] = {}
     switchable: set[str] = set()
     for report in reports:
@@ -180,14 +180,14 @@ def _joined(everybody: Everybody, found: FoundUnits) -> Joined:
     units = [here.get(name) or WatchedUnit(name, known[name].cost, nn.Identity(), None, []) for name in names]
     core_units = [_core.Unit(unit.name, unit.cost, unit.group, forced=unit.name not in switchable) for unit in units]
     places, expected = _what_trials_measure([unit for report in reports for unit in report.units])
-    outputs = {index: _holders(everybody, name) for index, name in enumerate(names) if known[name].frozen}
+    outputs = {index: _holders(gathered, name) for index, name in enumerate(names) if known[name].frozen}
     coverage = _coverage(found.coverage, reports, known, switchable)
     return Joined(FoundUnits(units, coverage), core_units, places, expected, outputs)
 
 
-def _holders(everybody: Everybody, name: str) -> int:
-    have = {digest for digest, report in everybody.reports.items() if any(unit.name == name for unit in report.units)}
-    return sum(digest in have for digest in everybody.digests)
+def _holders(gathered: AllReports, name: str) -> int:
+    have = {digest for digest, report in gathered.by_digest.items() if any(unit.name == name for unit in report.units)}
+    return sum(digest in have for digest in gathered.digests)
 
 
 def _coverage(

@@ -66,7 +66,7 @@ class UnitReport:
 
 @dataclass
 class RankReport:
-    """What a rank has. It is the same on ranks that differ only in their place of a mesh: sent once for all of them."""
+    """What a rank has. The same on ranks that differ only in their mesh coordinates: sent once for all of them."""
 
     units: list[UnitReport] = field(default_factory=list)
     left_out: list[tuple[str, int, str, bool]] = field(default_factory=list)
@@ -87,32 +87,32 @@ class Copies:
 
 
 class Layouts:
-    """The layouts of a rank's parameters, and the place of this rank in each."""
+    """The layouts of a rank's parameters, and the coordinates of this rank in each."""
 
     def __init__(self, ranks: Ranks, replicas: Replicas) -> None:
         self._ranks = ranks
         self._replicas = replicas
         self.texts: list[str] = []
-        self.places: list[tuple[int, ...]] = []
+        self.coordinates: list[tuple[int, ...]] = []
         self._known: dict[tuple[str, tuple[int, ...]], int] = {}
 
     def add(self, name: str, parameter: nn.Parameter) -> int:
         """The number of a parameter's layout."""
-        text, place = _mesh_layout(name, parameter)
+        text, coordinates = _mesh_layout(name, parameter)
         for glob, group in self._replicas.items():
             if not glob_matches(glob, name):
                 continue
             if group is None:
                 # Pieces of their own may have any shape.
-                text, place = "a piece a rank", (self._ranks.rank,)
+                text, coordinates = "a piece a rank", (self._ranks.rank,)
             else:
-                text, place = f"{text}, copies in a group", (*place, self._ranks.number_in(group))
+                text, coordinates = f"{text}, copies in a group", (*coordinates, self._ranks.number_in(group))
             break
-        key = (text, place)
+        key = (text, coordinates)
         if key not in self._known:
             self._known[key] = len(self.texts)
             self.texts.append(text)
-            self.places.append(place)
+            self.coordinates.append(coordinates)
         return self._known[key]
 
 
@@ -127,66 +127,66 @@ def _mesh_layout(name: str, parameter: nn.Parameter) -> tuple[str, tuple[int, ..
     coordinate = mesh.get_coordinate()
     if coordinate is None:
         raise Error(f"attach: expected a rank that is part of the mesh of {name}; it is not in {mesh}")
-    place = tuple(
+    coordinates = tuple(
         int(at) for at, placement in zip(coordinate, spread.placements, strict=True) if not placement.is_replicate()
     )
-    return f"{shape} on a mesh {tuple(mesh.shape)} {mesh.mesh_dim_names or ''} as {spread.placements}", place
+    return f"{shape} on a mesh {tuple(mesh.shape)} {mesh.mesh_dim_names or ''} as {spread.placements}", coordinates
 
 
 @dataclass
-class Everybody:
+class AllReports:
     """The reports of all ranks."""
 
-    digests: list[str]  # a rank
-    places: list[list[tuple[int, ...]]]  # a rank, a layout
-    reports: dict[str, RankReport]  # by digest, in the order of the first rank that has it
+    digests: list[str]  # per rank
+    coordinates: list[list[tuple[int, ...]]]  # per rank and layout
+    by_digest: dict[str, RankReport]  # in the order of the first rank that has it
 
     def first_with(self, digest: str) -> int:
         return self.digests.index(digest)
 
 
-def gather_reports(ranks: Ranks, mine: RankReport, places: Sequence[tuple[int, ...]]) -> Everybody:
-    """All ranks' reports. What ranks have in common is sent once."""
+def gather_reports(ranks: Ranks, mine: RankReport, coordinates: Sequence[tuple[int, ...]]) -> AllReports:
+    """The reports of all ranks. What ranks have in common is sent once."""
     digest = mine.digest()
-    heads = ranks.gather((digest, list(places)))
-    everybody = Everybody([head[0] for head in heads], [head[1] for head in heads], {})
-    for one in dict.fromkeys(everybody.digests):
-        everybody.reports[one] = ranks.spread(mine, everybody.first_with(one))
-    _check_layouts(everybody)
-    return everybody
+    heads = ranks.gather((digest, list(coordinates)))
+    gathered = AllReports([head[0] for head in heads], [head[1] for head in heads], {})
+    for one in dict.fromkeys(gathered.digests):
+        gathered.by_digest[one] = ranks.spread(mine, gathered.first_with(one))
+    _check_layouts(gathered)
+    return gathered
 
 
-def _check_layouts(everybody: Everybody) -> None:
+def _check_layouts(gathered: AllReports) -> None:
     """The same parameter has the same layout wherever it is."""
     seen: dict[str, tuple[str, str]] = {}
-    for digest, report in everybody.reports.items():
+    for digest, report in gathered.by_digest.items():
         for name, layout in report.pieces.items():
             text, other = report.layouts[layout], seen.setdefault(name, (report.layouts[layout], digest))
             if other[0] != text:
                 raise Error(
                     f"attach: expected {name} to be laid out alike on all ranks; it is {other[0]} on rank "
-                    f"{everybody.first_with(other[1])} and {text} on rank {everybody.first_with(digest)}. "
+                    f"{gathered.first_with(other[1])} and {text} on rank {gathered.first_with(digest)}. "
                     "Where equal names are different pieces, replicas={glob: None} says so"
                 )
 
 
-def copies_of(rank: int, everybody: Everybody, names: Sequence[str]) -> list[Copies]:
+def copies_of(rank: int, gathered: AllReports, names: Sequence[str]) -> list[Copies]:
     """For each of this rank's parameters, who else holds the same piece."""
-    mine = everybody.reports[everybody.digests[rank]]
+    mine = gathered.by_digest[gathered.digests[rank]]
     known: dict[tuple[int, tuple[tuple[str, int], ...]], Copies] = {}
     result: list[Copies] = []
     for name in names:
         layout = mine.pieces[name]
-        place = everybody.places[rank][layout]
+        coordinates = gathered.coordinates[rank][layout]
         holders = tuple(
-            (digest, report.pieces[name]) for digest, report in everybody.reports.items() if name in report.pieces
+            (digest, report.pieces[name]) for digest, report in gathered.by_digest.items() if name in report.pieces
         )
         if (layout, holders) not in known:
             theirs = dict(holders)
             same = [
                 other
-                for other, digest in enumerate(everybody.digests)
-                if digest in theirs and everybody.places[other][theirs[digest]] == place
+                for other, digest in enumerate(gathered.digests)
+                if digest in theirs and gathered.coordinates[other][theirs[digest]] == coordinates
             ]
             known[layout, holders] = Copies(same[0] == rank, len(same))
         result.append(known[layout, holders])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Units that are never measured, or whose low path never runs: a watch that sees nothing looks like peace.
 
-Goals: told once, soon. Non-goals: units that lose their gradients later (experts without tokens do).
+Goals: a warning, once and soon. Non-goals: units that lose their gradients later (experts without tokens do).
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ from gnmr.low.compiled_parts import has_compiled
 from gnmr.switches import InstalledSwitch
 from gnmr.units import WatchedUnit
 
-STEPS_TO_A_SAMPLE = 10  # after which a unit that never had a gradient is told
+STEPS_TO_A_SAMPLE = 10  # after which there is a warning of units that never had a gradient
 
 
 def counted(units: Sequence[WatchedUnit]) -> tuple[list[str], list[str]]:
@@ -33,17 +33,16 @@ class BlindUnits:
         self._units = units
         self._unsampled = set(range(len(units)))
         self._steps = 0
-        self._has_looked = False
-
-    @property
-    def is_over(self) -> bool:
-        """Whether there is nothing more to look for."""
-        return self._steps >= STEPS_TO_A_SAMPLE or (self._steps > 0 and not self._unsampled)
+        self.is_over = False  # there is nothing more to look for in norms
+        self.has_looked_at_calls = False
 
     def look(self, sampled: memoryview) -> Iterator[str]:
-        """When the norms of one of the first steps are known: what is to be told."""
+        """When the norms of one of the first steps are known: warnings."""
+        if self.is_over:
+            return
         self._unsampled = {index for index in self._unsampled if not sampled[index]}
         self._steps += 1
+        self.is_over = self._steps >= STEPS_TO_A_SAMPLE or not self._unsampled
         if self._unsampled and self._steps == STEPS_TO_A_SAMPLE:
             names = [self._units[index].name for index in sorted(self._unsampled)]
             yield (
@@ -52,10 +51,8 @@ class BlindUnits:
             )
 
     def look_at_calls(self) -> Iterator[str]:
-        """At the end of each step: what is to be told of the first one."""
-        if self._has_looked:
-            return
-        self._has_looked = True
+        """At the end of the first step: warnings."""
+        self.has_looked_at_calls = True
         counting, idle = counted(self._units)
         if not idle:
             return

@@ -36,13 +36,14 @@ class StepOrder:
 
     def __init__(self, model: nn.Module) -> None:
         self._model = weakref.ref(model)
-        self._forward_seen = False
-        self._updated = False
+        self.forward_seen = False  # since the last step
+        self.updated = False  # since the last forward of the model
         self._steps = 0
         self._total = 0.0
         self._norms: list[float] = []
         self._equal = 1
         # Of all optimizers: those that update the model may be made later. It ends with this object.
+        self.is_looking = True  # for clipping
         self._hook: Any = register_optimizer_step_pre_hook(_Hook(self))
         weakref.finalize(self, self._hook.remove)
 
@@ -52,35 +53,30 @@ class StepOrder:
 
     def forward(self) -> None:
         """A forward of the model that trains."""
-        self._forward_seen = True
-        self._updated = False
+        self.forward_seen = True
+        self.updated = False
 
-    def step(self) -> str:
-        """`ctl.step` is called; what is to be reported."""
-        if not self._updated:
-            return ""
-        self._updated = False
+    def report_update(self) -> str:
+        """An update came before `ctl.step`: the warning, once."""
+        self.updated = False
         self.end()
         return _UPDATED
-
-    def end_step(self) -> None:
-        """Forwards of a rerun are none of the next step's."""
-        self._updated = self._forward_seen = False
 
     def optimizer_steps(self, optimizer: Any, has_closure: bool) -> None:
         """An optimizer, of this model or another, is about to update."""
         model = self._model()
         # One with a closure runs forward, backward and perhaps ctl.step itself.
-        if not self._forward_seen or self._updated or has_closure or model is None:
+        if not self.forward_seen or self.updated or has_closure or model is None:
             return
         mine = {id(parameter) for parameter in model.parameters()}
-        self._updated = any(id(parameter) in mine for group in optimizer.param_groups for parameter in group["params"])
+        self.updated = any(id(parameter) in mine for group in optimizer.param_groups for parameter in group["params"])
 
     def look(self, total: float, norms: Sequence[float]) -> str:
-        """The norms of a step that was measured, before our own clipping; what is to be reported."""
-        if self._steps >= _STEPS:
+        """The norms of a step that was measured, before our own clipping; a warning, or nothing."""
+        if not self.is_looking:
             return ""
         self._steps += 1
+        self.is_looking = self._steps < _STEPS
         before, self._norms = self._norms, list(norms)
         is_same = total > 0 and abs(total - self._total) <= _SAME * total
         # Against the total: a unit that starts from 0 grows many times over and means nothing.
@@ -90,7 +86,7 @@ class StepOrder:
         self._total = total
         if self._equal < _EQUAL:
             return ""
-        self._steps = _STEPS
+        self.is_looking = False
         return (
             f"the norm of all gradients was {total:.4g} in {_EQUAL} steps in a row, while those of units changed: "
             "they seem to be clipped before ctl.step, which then sees clipped norms only. Leave that call out, and "

@@ -27,6 +27,7 @@ class KillSwitch:
         self._files = [(one, _core.ControlFile(one)) for one in paths]
         self._signals = _core.ControlSignals() if signals else None
         self._mode = os.environ.get(MODE_VARIABLE, "") if leads else ""
+        self.is_used = bool(self._files or signals or self._mode)
 
     def news(self) -> Iterator[tuple[str, str]]:
         """Modes that are asked for and why, the last one counts; an empty mode: the text is a remark."""

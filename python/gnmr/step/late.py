@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Steps with lag 1: nothing waits for the numbers of a step; it is decided while the next one runs.
 
-    step t      norms queued, gradients clipped, the ranks' sum entered; then step t - 1 is heard and decided, and the
-                switches are set for step t + 1
+    step t      norms queued, gradients clipped, the ranks' sum entered; then step t - 1 is decided, and the switches
+                are set for step t + 1
 
-Goals: the host goes on while the device, and the other ranks, are still at it; every rank hears of a fault in the same
+Goals: the host goes on while the device, and the other ranks, are still at it; every rank learns of a fault in the same
 step. Non-goals: holding a step (the update is somebody else's, and does not wait), so there is neither trial nor guard.
 """
 
@@ -17,61 +17,74 @@ from torch import Tensor
 
 from gnmr._core import Error
 from gnmr.low.device_stream import OnItsWay
-from gnmr.norms.measuring import Pending
-from gnmr.ranks.exchange import Heard, Word
+from gnmr.norms.late_numbers import LateNumbers, PendingStep
+from gnmr.ranks.exchange import RankStatus
 from gnmr.results import LateResult, StepResult, limit_of
-from gnmr.step.parts import ControlParts
+from gnmr.step.prompt import Prompt
 from gnmr.step.rerun import Rerun, is_number, number_of
-from gnmr.step.steps import ControlSteps
+from gnmr.step.steps import Steps
 
 
-class LateSteps(ControlSteps):
-    """The steps of a control, with lag 0 or 1. It belongs to one thread, the one that trains."""
+class Late:
+    """Decides each step when the next one ends."""
 
-    def __init__(self, parts: ControlParts, *, strict: bool, quiet: bool) -> None:
-        self._pending: Pending | None = None  # of the last step; None: it is decided
-        self._settled: list[StepResult] = []  # steps that were decided, and that nobody has been told of
-        self._begun_checksum = 0
-        self._settling: Pending | None = None  # what is being decided
+    lag = 1
+
+    def __init__(self, steps: Steps) -> None:
+        self._steps = steps
+        self._parts = steps.parts
+        self._agreement = steps.agreement
+        self._numbers = self._measured()
+        self._pending: PendingStep | None = None  # the last step; None: it is decided
+        self._settling: PendingStep | None = None  # what is being decided
         self._all_want_reruns = False  # all ranks call `trial`, and nobody has asked for lag 1
-        self._told_no_trial = False
-        self._last_norm: float = math.nan
-        super().__init__(parts, strict=strict, quiet=quiet)
+        self._has_warned = False  # that there are no trials
 
-    @property
-    def _is_late(self) -> bool:
-        return self._supervisor.has_gate
+    def _measured(self) -> LateNumbers:
+        return LateNumbers(self._parts.gradients, self._parts.joined, self._agreement.exchange)
 
-    def _plain_step(self, max_norm: float | None, skipped: bool, loss: float | Tensor | None) -> StepResult:
-        if not self._is_late:
-            return super()._plain_step(max_norm, skipped, loss)
-        if self._all_want_reruns:
-            self._become_prompt()
-            return super()._plain_step(max_norm, skipped, loss)
-        return self._late_step(max_norm, skipped, loss, may_rerun=False)
+    def step(
+        self, max_norm: float | None, skipped: bool, loss: float | Tensor | None, rerun: Rerun | None = None
+    ) -> StepResult:
+        may_rerun = rerun is not None and self._parts.lag_is_free
+        if self._all_want_reruns or (may_rerun and self._agreement.exchange is None):
+            return self.become_prompt().step(max_norm, skipped, loss, rerun)
+        if rerun is not None and not self._parts.lag_is_free and not self._has_warned:
+            self._has_warned = True
+            self._steps.warn(
+                "with lag 1 no step can be held, so ctl.trial does what ctl.step does: attach(lag=0) for trials"
+            )
+        # With several ranks all must ask for reruns: that is known with this step's numbers.
+        return self._step(max_norm, skipped, loss, may_rerun=may_rerun)
 
-    def _late_step(
+    def _step(
         self, max_norm: float | None, skipped: bool, loss: float | Tensor | None, *, may_rerun: bool
     ) -> StepResult:
-        pending = Pending(self._step + 1, self._word(skipped, may_rerun), limit_of(max_norm), lambda: None)
+        steps = self._steps
+        status = self._agreement.status(lambda: steps.begun_checksum, skipped=skipped, may_rerun=may_rerun)
+        pending = PendingStep(steps.number + 1, status, limit_of(max_norm), lambda: None)
         try:
             pending.loss = _late_number(loss)
         except Exception as fault:
-            pending.word.failure = pending.word.failure or fault
-        measurement = self._measurement
-        measurement.start(pending)
-        if pending.heard is not None and pending.heard.failure is not None:
-            raise pending.heard.failure
-        # Once the ranks have met nothing more is clipped together, whatever went wrong on this one.
-        self._is_settled = pending.clip_failure is None or self._exchange is not None
+            status.failure = status.failure or fault
+        if self._numbers.gradients is not self._parts.gradients:
+            self._numbers = self._measured()
+        numbers = self._numbers
+        numbers.start(pending)
+        if pending.common is not None and pending.common.failure is not None:
+            raise pending.common.failure
+        # Once the exchange is entered nothing more is clipped together, whatever went wrong on this rank.
+        steps.is_clipped = pending.clip_failure is None or self._agreement.exchange is not None
         before, self._pending = self._pending, pending
         if before is not None:
-            self._settled.append(self._settle(before))
-        if pending.clip_failure is not None and pending.word.failure is None:
+            steps.settled.append(self._settle(before))
+        if pending.clip_failure is not None and status.failure is None:
             raise pending.clip_failure
-        self._end_step()
+        steps.end()
         decided = (
-            self._settled[-1] if self._settled else StepResult(0, recovered=self._names(self._supervisor.recovered))
+            steps.settled[-1]
+            if steps.settled
+            else StepResult(0, recovered=steps.names(self._parts.supervisor.recovered))
         )
         return LateResult(
             replace(
@@ -80,129 +93,117 @@ class LateSteps(ControlSteps):
                 applied=not skipped,
                 loss=None if isinstance(loss, Tensor) and loss.is_cuda else pending.loss(),
             ),
-            lambda: measurement.numbers(pending),
+            lambda: numbers.numbers(pending),
         )
 
-    def _settle(self, pending: Pending) -> StepResult:
+    def _settle(self, pending: PendingStep) -> StepResult:
         """Waits for the numbers of a step, and has it decided."""
+        steps, numbers, supervisor = self._steps, self._numbers, self._parts.supervisor
         self._settling = pending
-        heard = self._measurement.complete(pending)
-        self._heed(replace(heard, differs=heard.differs and not pending.is_answered), pending.word)
-        self._all_want_reruns = self._parts.lag_is_free and heard.may_rerun
-        told = pending.loss()
-        if heard.skipped:
-            ruling = self._supervisor.settle(pending.step, *self._parts.no_samples(), loss=told)
-            result = StepResult(pending.step, applied=not pending.word.skipped, loss=told)
+        common = numbers.complete(pending)
+        self._agreement.follow(
+            replace(common, differs=common.differs and not pending.differences_settled), pending.status, numbers.unlike
+        )
+        self._all_want_reruns = self._parts.lag_is_free and common.may_rerun
+        loss = pending.loss()
+        if common.skipped:
+            ruling = supervisor.settle(pending.step, *self._parts.no_samples(), loss=loss)
+            result = StepResult(pending.step, applied=not pending.status.skipped, loss=loss)
         else:
-            total, coefficient = self._gradients.total(pending.limit)
-            ruling = self._supervisor.settle(
+            gradients = numbers.gradients
+            total, coefficient = gradients.total(pending.limit)
+            ruling = supervisor.settle(
                 pending.step,
-                self._gradients.norms,
-                self._gradients.sampled,
-                loss=told,
+                gradients.numbers.norms,
+                gradients.numbers.sampled,
+                loss=loss,
                 clip_coefficient=None if math.isinf(pending.limit) else coefficient,
             )
-            self._look_for_blind_units()
-            result = StepResult(pending.step, total, coefficient, alarmed=bool(self._supervisor.risks()), loss=told)
-        self._last_norm = result.total_norm
-        return self._with_decision(result, ruling)
+            steps.look_for_blind_units(gradients.numbers.sampled)
+            result = StepResult(pending.step, total, coefficient, alarmed=bool(supervisor.risks()), loss=loss)
+        steps.last_norm = result.total_norm
+        return steps.record(result, ruling)
 
-    def _catch_up(self) -> None:
-        """Decides the last step now, unless a rank has something to say that all must hear together."""
+    def become_prompt(self) -> Prompt:
+        """Lag 0 from here on, on all ranks: the loop can run a step again, and waits for that."""
+        steps, parts = self._steps, self._parts
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            steps.settled.append(self._settle(pending))
+        supervisor, rules = parts.supervisor, steps.switchboard.rules
+        state, mode = supervisor.save(), supervisor.mode
+        supervisor.close()
+        supervisor = parts.supervisor = parts.make_supervisor(0, steps.number + 1)
+        supervisor.restore(state)
+        supervisor.set_rules(rules)
+        supervisor.set_mode(mode, "as before, with lag 0")
+        supervisor.begin(steps.number + 1)
+        steps.move_switches()
+        steps.strategy = prompt = Prompt(steps)
+        return prompt
+
+    # Between steps.
+
+    @property
+    def is_open(self) -> bool:
+        return self._pending is not None
+
+    def total_norm(self) -> float | Tensor:
+        return self._steps.last_norm if self._pending is None else self._numbers.norm(self._pending)
+
+    def catch_up(self) -> None:
         pending = self._pending
-        if pending is None or self._fault or self._measurement.is_troubled(pending):
+        if pending is None or self._steps.fault or self._numbers.is_troubled(pending):
             return
         self._pending = None
-        self._settled.append(self._settle(pending))
+        self._steps.settled.append(self._settle(pending))
 
-    def _catch_up_at_the_end(self) -> None:
-        """So that the journal is complete; whatever goes wrong is too late."""
-        try:
-            self._catch_up()
-        except Exception as fault:
-            self._say(f"the last step was not decided: {fault}")
+    def restored(self, is_open: bool) -> None:
+        self._pending = None
+        if is_open:
+            self._parts.supervisor.settle(self._steps.number, *self._parts.no_samples())
 
-    def _tried_step(self, rerun: Rerun, max_norm: float | None, loss_before: float | Tensor | None) -> StepResult:
-        if not self._is_late:
-            return super()._tried_step(rerun, max_norm, loss_before)
-        if self._all_want_reruns or (self._parts.lag_is_free and self._exchange is None):
-            self._become_prompt()
-            return super()._tried_step(rerun, max_norm, loss_before)
-        if self._parts.lag_is_free:
-            # With several ranks all must ask for it: that is heard with this step's numbers.
-            return self._late_step(max_norm, False, loss_before, may_rerun=True)
-        if not self._told_no_trial:
-            self._told_no_trial = True
-            self._warn("with lag 1 no step can be held, so ctl.trial does what ctl.step does: attach(lag=0) for trials")
-        return self._late_step(max_norm, False, loss_before, may_rerun=False)
-
-    def _become_prompt(self) -> None:
-        """Lag 0 from here on, on all ranks: the loop can run a step again, and waits for that."""
-        pending, self._pending = self._pending, None
-        self._all_want_reruns = False
-        if pending is not None:
-            self._settled.append(self._settle(pending))
-        self._all_want_reruns = False
-        state, rules, mode = self._supervisor.save(), self._switchboard.rules, self._supervisor.mode
-        self._supervisor.close()
-        self._supervisor = self._parts.supervisor = self._parts.make_supervisor(0, self._step + 1)
-        self._supervisor.restore(state)
-        self._supervisor.set_rules(rules)
-        self._supervisor.set_mode(mode, "as before, with lag 0")
-        self._supervisor.begin(self._step + 1)
-        self._switch()
-
-    def _take_over(self, heard: Heard) -> None:
-        before = self._step
-        super()._take_over(heard)
+    def renumber(self, difference: int) -> None:
         for pending in (self._settling, self._pending):
             if pending is not None:
                 # It was entered before, with what differed then; steps have the numbers of rank 0's.
-                pending.is_answered = True
-                pending.step += self._step - before
+                pending.differences_settled = True
+                pending.step += difference
 
-    def _begin_step(self) -> None:
-        super()._begin_step()
-        if self._exchange is not None:
-            self._begun_checksum = super()._checksum()
+    # After a fault.
 
-    def _checksum(self) -> int:
-        # The last step may be decided on one rank, and not yet on another.
-        return self._begun_checksum if self._is_late else super()._checksum()
-
-    def _tell_others(self, max_norm: float | None) -> None:
-        """As for lag 0; but what a rank says is heard a step later, when all have entered one meeting more."""
-        exchange = self._exchange
-        if not self._is_late or exchange is None or exchange.fault_is_known or exchange.is_broken:
-            super()._tell_others(max_norm)
+    def report_fault(self, max_norm: float | None) -> None:
+        """As for lag 0; but the other ranks learn of it a step later, when all have entered one exchange more."""
+        steps, exchange = self._steps, self._agreement.exchange
+        if not self._agreement.is_open or exchange is None:
             return
         before, self._pending = self._pending, None
         try:
-            failed = Pending(self._step, Word(Error(self._fault)), limit_of(max_norm), lambda: None)
-            self._is_settled = True
-            self._measurement.start(failed)
+            failed = PendingStep(steps.number, RankStatus(Error(steps.fault)), limit_of(max_norm), lambda: None)
+            steps.is_clipped = True
+            self._numbers.start(failed)
             self._pending = failed
             if before is not None:
-                heard = self._measurement.complete(before)
-                if heard.failure is None and heard.differs and not before.is_answered:
-                    self._take_over(heard)
+                common = self._numbers.complete(before)
+                if common.failure is None and common.differs and not before.differences_settled:
+                    self._agreement.take_over(common)
         except Exception as second:
-            self._is_settled = not exchange.is_broken
-            self._say(f"nor could the other ranks be told: {second}")
+            steps.is_clipped = not exchange.is_broken
+            steps.say(f"nor could the other ranks be told: {second}")
 
-    def _clip_anyway(self, max_norm: float) -> tuple[float, float]:
-        if not (self._is_late and self._is_settled):
-            return super()._clip_anyway(max_norm)
+    def clip(self, max_norm: float) -> tuple[float, float]:
+        if not self._steps.is_clipped:
+            return self._steps.clip_anyway(max_norm)
         # They were clipped before the fault; with several ranks nobody waits for the others here.
-        if self._exchange is None and self._pending is not None:
-            return self._measurement.numbers(self._pending)
+        if self._agreement.exchange is None and self._pending is not None:
+            return self._numbers.numbers(self._pending)
         return math.nan, math.nan
 
 
 def _late_number(loss: float | Tensor | None) -> Callable[[], float | None]:
     """A loss as a number, which is awaited later where it is on a device."""
     if not (isinstance(loss, Tensor) and loss.is_cuda and is_number(loss)):
-        told = number_of(loss)
-        return lambda: told
+        number = number_of(loss)
+        return lambda: number
     sent = OnItsWay(loss.detach().to(torch.float64).reshape(()))
     return lambda: float(sent.arrived())

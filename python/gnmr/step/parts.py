@@ -10,7 +10,6 @@ from gnmr import _core
 from gnmr.low.compiled_parts import look_at_parts
 from gnmr.low.linear import StepClock
 from gnmr.norms.gradients import Gradients, Source
-from gnmr.norms.measuring import Measurement
 from gnmr.ranks.exchange import Exchange
 from gnmr.ranks.joining import Joined, check_low_paths, find_parameters_again, gradients_of, has_new_parameters, join
 from gnmr.ranks.pieces import Replicas
@@ -37,7 +36,9 @@ class ControlParts:
     make_supervisor: Callable[[int, int | None], _core.Supervisor]  # with this lag, going on with this step
     lag_is_free: bool  # nobody has asked for the one there is
     asked: Mapping[str, object] = field(default_factory=dict)  # of attach, beside the controller's options
-    has_told: bool = False  # that other parameters have come, which this rank cannot measure alone
+    has_warned: bool = False  # that other parameters have come, which this rank cannot measure alone
+
+    is_old: bool = False  # the parameters are no longer those that were attached to
 
     def __post_init__(self) -> None:
         self.order = StepOrder(self.model)
@@ -56,10 +57,6 @@ class ControlParts:
         count = len(self.joined.found.units)
         return memoryview(bytes(8 * count)).cast("d"), bytes(count)
 
-    def measurement(self) -> Measurement:
-        """Measures these gradients."""
-        return Measurement(self.gradients, self.joined, self.exchange)
-
     def check_model(self, is_compiled: bool) -> None:
         """Before the first forward: looks at what was done to the model since, and refuses what cannot work.
         `is_compiled`: as one, from outside."""
@@ -72,14 +69,14 @@ class ControlParts:
             )
         if has_new_parameters(self.model, self.joined.found.units):
             find_parameters_again(self.joined.found.units)
-            self.gradients.is_old = True
+            self.is_old = True
             check_low_paths(self.model, self.joined.found.units)
 
     def found_again(self) -> bool:
         """In the first step: whether the parameters are others than those that were attached to; they are now known.
         All ranks come here together."""
         units = self.joined.found.units
-        if not (self.gradients.is_old or has_new_parameters(self.model, units)):
+        if not (self.is_old or has_new_parameters(self.model, units)):
             return False
         find_parameters_again(units)
         copies = None
@@ -90,17 +87,17 @@ class ControlParts:
         self.gradients = gradients_of(self.model, units, self.source, copies)
         return True
 
-    def look_again(self, may_be_new: bool) -> tuple[bool, str]:
-        """Whether something else is measured from here on, and what is to be told. Where ranks have agreed on what they
+    def look_again(self) -> tuple[bool, str]:
+        """Whether something else is measured from here on, and a warning. Where ranks have agreed on what they
         measure, one of them changes nothing."""
-        if not may_be_new or (self.exchange is not None and (self.has_told or self.gradients.has_spread)):
+        if self.exchange is not None and (self.has_warned or self.gradients.has_spread):
             return False, ""
         now, known = list(self.model.parameters()), {id(one) for one in self.gradients.parameters}
         new = sum(id(one) not in known for one in now)
         if not new and len(now) == len(known):
             return False, ""
         if self.exchange is not None:
-            self.has_told = True
+            self.has_warned = True
             return False, (
                 f"the model has other parameters than when it was attached: {new} of {len(now)} are neither "
                 "measured nor clipped by ctl.step. Attach again, on all ranks"

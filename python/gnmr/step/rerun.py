@@ -69,8 +69,8 @@ class RandomState:
     """The state of torch's generators when the first forward of a step began."""
 
     def __init__(self) -> None:
-        self.begun = False  # whether a step's forward has been seen
-        self._cpu: Tensor | None = None
+        self.begun = False  # whether a forward of this step has been seen; set back when the next one begins
+        self._cpu = torch.empty(0)
         self._cuda: list[Tensor] = []
 
     def remember(self, model: nn.Module) -> None:
@@ -80,15 +80,10 @@ class RandomState:
         self.begun = True
         self._cpu, self._cuda = _random_state()
 
-    def forget(self) -> None:
-        """The next step has not begun."""
-        self.begun = False
-        self._cpu = None
-
     def replay(self) -> Callable[[], None]:
         """Puts the generators back to the beginning of the step; the result puts them where they are now."""
         now = _random_state()
-        if self._cpu is not None:
+        if self.begun:
             _set_random_state(self._cpu, self._cuda)
         return lambda: _set_random_state(*now)
 

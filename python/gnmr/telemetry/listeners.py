@@ -28,24 +28,24 @@ class Listeners:
     """The listeners of one control."""
 
     def __init__(self) -> None:
-        self._all: list[Listener] = []
+        self.active: list[Listener] = []
 
     def add(self, listener: Listener) -> None:
         """It is told of each step from the next on."""
-        self._all.append(listener)
+        self.active.append(listener)
 
     def remove(self, listener: Listener) -> None:
         """It is told nothing any more, and is not closed."""
-        self._all.remove(listener)
+        self.active.remove(listener)
 
     def tell(self, result: StepResult, control: "Control") -> StepResult:
         """Tells all of them; the result is what it was given."""
         # A copy: one that fails leaves.
-        for listener in tuple(self._all) if self._all else ():
+        for listener in tuple(self.active) if self.active else ():
             try:
                 listener.step(result, control)
             except Exception as fault:
-                self._all.remove(listener)
+                self.active.remove(listener)
                 warn(
                     f"{type(listener).__name__} failed in step {result.step} and is told nothing any "
                     f"more: {type(fault).__name__}: {fault}",
@@ -55,8 +55,8 @@ class Listeners:
 
     def close(self) -> None:
         """All are closed and gone; a second call does nothing."""
-        while self._all:
-            listener = self._all.pop()
+        while self.active:
+            listener = self.active.pop()
             try:
                 listener.close()
             except Exception as fault:
