@@ -60,7 +60,7 @@ def main(steps: int) -> None:
                 f"{', '.join(result.admitted) or 'nobody'}; loss {float(loss.detach()):.3f}, then {result.loss:.3f}"
             )
         elif step % 20 == 0:
-            print(f"step {step}: loss {float(loss.detach()):.3f}, gradient norm {result.total_norm:.3f}")
+            print(f"step {step}: loss {float(loss.detach()):.3f}, gradient norm {result.wait().total_norm:.3f}")
     ctl.detach()
 
 

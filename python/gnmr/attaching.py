@@ -8,7 +8,7 @@ Non-goals: anything in a step (gnmr.control).
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import TypeVar, Unpack
 
 from torch import nn
 from torch.nn.parameter import UninitializedParameter
@@ -20,15 +20,15 @@ from gnmr.checks.preflight import preflight
 from gnmr.control import Control
 from gnmr.low.layer_switch import LayerSwitch
 from gnmr.low.linear import StepClock
-from gnmr.norms.gradients import Source
+from gnmr.options import DEFAULTS, AttachOptions, controller_options, refuse_without_effect
 from gnmr.ranks.exchange import Exchange
-from gnmr.ranks.group import Group, Ranks, ranks_of
+from gnmr.ranks.group import Ranks, ranks_of
 from gnmr.ranks.joining import Joined, check_low_paths, gradients_of, join, joined_alone, refuse_flat_parameters
-from gnmr.ranks.pieces import Replicas
 from gnmr.step.kill_switch import KillSwitch
 from gnmr.step.parts import ControlParts
+from gnmr.summary import budget_text
 from gnmr.telemetry.warning import warn
-from gnmr.units import DEFAULT_DENY, FoundUnits, UnitChoice, find_units
+from gnmr.units import FoundUnits, UnitChoice, find_units
 
 _Result = TypeVar("_Result")
 
@@ -38,69 +38,66 @@ def attach(
     max_o: float = 0.01,
     recipe: str | None = None,
     *,
-    preset: str = "default",
-    lag: int | None = None,
-    allow: Sequence[str] = ("*",),
-    deny: Sequence[str] = DEFAULT_DENY,
-    gradients: Source = ".grad",
-    watch: bool = False,
-    watch_steps: int = 0,
-    disarm_after: int = 0,
     out: str | os.PathLike[str] | None = None,
-    resume_step: int | None = None,
-    signals: bool = False,
-    min_coverage: float = 0.9,
-    seed: int = 0,
-    strict: bool = False,
+    watch: bool = False,
     quiet: bool = False,
-    process_group: Group = None,
-    replicas: Replicas | None = None,
-    **options: float | str,
+    **options: Unpack[AttachOptions],
 ) -> Control:
-    """Finds a model's units and how to switch each, and says what it watches.
+    """Finds a model's units and how to switch each, and prints what it watches.
 
-    - `max_o` and `options` are the controller's (`python -m gnmr options` lists them), over `preset`.
-    - `lag`: 0, a step waits for its norms and decides for the next one; 1, it waits for nothing and decides for the one
-      after that. None: 1 where all that is trained is on one CUDA device, until the first `ctl.trial`.
+    - `max_o`: units in recovery at one time, a count or a share (the budget).
     - `recipe`: gives each linear layer a low path of our own (`python -m gnmr recipes`, or a JSON file). None: layers
       are switched by what `register_switch` knows of; where that is nothing they are only watched.
-    - `allow`, `deny`: globs of layers that are units, and that are not.
-    - `gradients`: `.grad`, `main_grad`, or a function of a parameter.
-    - `watch`: nothing is switched; `watch_steps`: not in the first so many steps; `disarm_after`: not any more where
-      nothing that was done over so many steps helped (0: never).
     - `out`: a folder for journal.jsonl, signals.bin and the kill switch `control`. A journal that is there already is
       continued where `resume_step`, the next step, is given, else it is an error.
+    - `watch`: nothing is switched. `quiet`: nothing is printed.
+
+    Options (`gnmr.options.AttachOptions`):
+
+    - All of the controller's by name (`python -m gnmr options` prints them), over `preset`. One that has no effect on
+      this model is an error.
+    - `lag`: 0, a step waits for its norms and decides for the next one; 1, it waits for nothing and decides for the one
+      after that. None: 1 where all that is trained is on one CUDA device, until the first `ctl.trial`.
+    - `allow`, `deny`: globs of layers that are units, and that are not.
+    - `gradients`: `.grad`, `main_grad`, or a function of a parameter.
+    - `watch_steps`: nothing is switched in the first so many steps; `disarm_after`: nor any more where nothing that was
+      done over so many steps helped (0: never).
     - `signals`: SIGUSR1 asks for watch, SIGUSR2 for high.
     - `min_coverage`: below this share of the multiply-adds there is a warning. Layers that make logits, and frozen
       ones without a low path, do not count.
-    - `seed`: of stochastic rounding. `strict`: faults in `step` are raised. `quiet`: nothing is printed.
+    - `seed`: of stochastic rounding. `strict`: faults in `step` are raised.
     - `process_group`: the ranks that train this model together; None: all, where torch.distributed is initialised;
       False: this process is for itself. All ranks of it attach, and call what the control has, together.
     - `replicas`: of parameters whose names fit a glob, the group whose ranks hold copies; None in it: each rank has a
       piece of its own. What is not named goes by its DTensor, or is a copy wherever its name is.
     """
-    mistakes.check_names("attach", options, attach)
+    mistakes.check_names("attach", options)
     mistakes.check_model("attach", model)
-    ranks = ranks_of(process_group, model)
+    settings: AttachOptions = {**DEFAULTS, **options}
+    preset, lag, resume_step = settings["preset"], settings["lag"], settings["resume_step"]
+    controller = controller_options(max_o, options)
+    ranks = ranks_of(settings["process_group"], model)
     together = ranks.together if ranks is not None else _alone
-    clock = StepClock(seed=seed)
-    choice = UnitChoice(recipe, allow, deny, clock)
-    options = {"max_o": max_o, **options}
-    chosen, found = together(lambda: _find(model, choice, preset, options))
+    clock = StepClock(seed=settings["seed"])
+    choice = UnitChoice(recipe, settings["allow"], settings["deny"], clock)
+    chosen, found = together(lambda: _find(model, choice, preset, controller))
+    watching = (watch, settings["watch_steps"], settings["disarm_after"])
     if ranks is not None:
-        _check_settings(ranks, [str(chosen), lag, recipe, watch, watch_steps, disarm_after])
+        _check_settings(ranks, [str(chosen), lag, recipe, *watching])
     asked = lag
     if asked is None:
         can_be_late = int(_can_be_late(model, found, chosen))
         asked = can_be_late if ranks is None else min(ranks.gather(can_be_late))
-    chosen = _with_lag(preset, options, asked)
-    joined, copies = joined_alone(found), None
+    chosen = _with_lag(preset, controller, asked)
+    joined, copies, replicas = joined_alone(found), None, settings["replicas"] or {}
     if ranks is not None:
-        joined, copies = join(ranks, model, found, replicas or {})
+        joined, copies = join(ranks, model, found, replicas)
     if not joined.found.units:
         raise Error(_nothing_found(joined.found))
+    # A lag that nobody asked for becomes 0 with the first trial.
+    refuse_without_effect(controller, chosen, can_rerun=bool(joined.places) and not lag, sites=len(joined.places))
     folder = _folder_of(out, ranks)
-    kill_switch = together(lambda: _kill_switch(folder, resume_step, signals, ranks is None or ranks.leads))
+    kill_switch = together(lambda: _kill_switch(folder, resume_step, settings["signals"], ranks is None or ranks.leads))
     words = list(kill_switch.news())
     if ranks is not None:
         words = ranks.spread(words, 0)
@@ -108,10 +105,10 @@ def attach(
     def make_supervisor(lag: int, next_step: int | None) -> _core.Supervisor:
         return _core.Supervisor(
             joined.core_units,
-            chosen if lag == chosen.lag else _with_lag(preset, options, lag),
+            chosen if lag == chosen.lag else _with_lag(preset, controller, lag),
             watch=watch or not joined.switchable,
-            watch_steps=watch_steps,
-            disarm_after=disarm_after,
+            watch_steps=settings["watch_steps"],
+            disarm_after=settings["disarm_after"],
             journal=os.path.join(folder, "journal.jsonl") if folder else "",
             signals=os.path.join(folder, "signals.bin") if folder else "",
             # A row has a number a unit: with many of them every step would be most of what is written.
@@ -128,26 +125,28 @@ def attach(
             model,
             joined,
             make_supervisor(chosen.lag, resume_step),
-            gradients_of(model, joined.found.units, gradients, copies),
+            gradients_of(model, joined.found.units, settings["gradients"], copies),
             kill_switch,
             clock,
             Exchange(ranks) if ranks is not None else None,
-            gradients,
-            replicas or {},
+            settings["gradients"],
+            replicas,
             words,
             make_supervisor,
             lag_is_free=lag is None,
-            asked={"watch": watch, "watch_steps": watch_steps, "disarm_after": disarm_after, "seed": seed},
+            asked={"watch": watch, **{name: settings[name] for name in ("watch_steps", "disarm_after", "seed")}},
         )
-        control = Control(parts, strict=strict, quiet=quiet)
+        control = Control(parts, strict=settings["strict"], quiet=quiet)
         mistakes.own(control, joined.found.units)
         return control
 
     control = together(make)
     if not quiet and (ranks is None or ranks.leads):
-        _tell(joined, chosen, min_coverage)
+        _print_coverage(joined, chosen, settings["min_coverage"])
         if joined.switchable:
-            print(f"gnmr: {preflight(control.units, control.supervisor.max_recovered).text()}", file=sys.stderr)
+            budget = control.supervisor.max_recovered
+            print(f"gnmr: {budget_text(budget, len(joined.core_units))}", file=sys.stderr)
+            print(f"gnmr: {preflight(control.units, budget).text()}", file=sys.stderr)
     return control
 
 
@@ -155,9 +154,7 @@ def _alone(run: Callable[[], _Result]) -> _Result:
     return run()
 
 
-def _find(
-    model: nn.Module, choice: UnitChoice, preset: str, options: dict[str, float | str]
-) -> tuple[Options, FoundUnits]:
+def _find(model: nn.Module, choice: UnitChoice, preset: str, options: dict[str, object]) -> tuple[Options, FoundUnits]:
     """The options, and the units of this process."""
     chosen = _with_lag(preset, options, 0)
     if any(isinstance(parameter, UninitializedParameter) for parameter in model.parameters()):
@@ -178,7 +175,7 @@ def _find(
     return chosen, found
 
 
-def _with_lag(preset: str, options: dict[str, float | str], lag: int) -> Options:
+def _with_lag(preset: str, options: dict[str, object], lag: int) -> Options:
     chosen = Options(preset, **options, lag=lag)  # type: ignore[arg-type]
     if lag != 0 and chosen.guard != "none":
         raise Error(
@@ -212,10 +209,12 @@ def _kill_switch(folder: str, resume_step: int | None, signals: bool, leads: boo
 
 def _check_settings(ranks: Ranks, settings: Sequence[object]) -> None:
     """Ranks that are asked for different things would decide differently."""
-    said = ranks.gather(repr(settings))
-    for rank, other in enumerate(said):
-        if other != said[0]:
-            raise Error(f"attach: expected the same arguments on all ranks; rank 0 has {said[0]}, rank {rank} {other}")
+    gathered = ranks.gather(repr(settings))
+    for rank, other in enumerate(gathered):
+        if other != gathered[0]:
+            raise Error(
+                f"attach: expected the same arguments on all ranks; rank 0 has {gathered[0]}, rank {rank} {other}"
+            )
 
 
 def _folder_of(out: str | os.PathLike[str] | None, ranks: Ranks | None) -> str:
@@ -233,7 +232,7 @@ def _nothing_found(found: FoundUnits) -> str:
     return "attach: expected at least one unit, but all were left out: " + found.coverage.text()
 
 
-def _tell(joined: Joined, options: Options, min_coverage: float) -> None:
+def _print_coverage(joined: Joined, options: Options, min_coverage: float) -> None:
     coverage = joined.found.coverage
     if coverage.share < min_coverage:
         warn(

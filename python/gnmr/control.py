@@ -109,8 +109,8 @@ class Control:
         `max_norm` also clips, as torch.nn.utils.clip_grad_norm_ does, from the same pass. `skipped`: there will be no
         update (a GradScaler found an overflow): the step is no sample, nothing is clipped. `loss` is for the journal.
 
-        With lag 1 nothing waits for the device, and what was decided is about the step before; who asks the result for
-        this step's norm waits for it (`total_norm` below does not).
+        With lag 1 nothing waits for the device: the decision in the result is about `decided_step`, the step before,
+        and `result.wait()` waits for the norm of this one (`total_norm` below does not).
         """
         limit = None if skipped or max_norm is None else float(max_norm)
         return self._run(partial(self._steps.strategy.step, limit, skipped, loss), limit, skipped)

@@ -162,7 +162,7 @@ class Summary:
         return [
             f"gnmr: {self.mode}, {self.steps} steps, {self.alarms} with an alarm, {self.reruns} run again "
             f"(trials: {verdicts})",
-            f"budget {self.budget} of {len(self.units)} units; {self.recovery_share:.2%} of unit-steps in recovery; "
+            f"{budget_text(self.budget, len(self.units))}; {self.recovery_share:.2%} of unit-steps in recovery; "
             f"units denied in {self.denied_steps} steps" + _NOW.get(self.mode, ""),
         ]
 
@@ -233,6 +233,11 @@ def summarize(
         int(options.warmup_samples),
         fault,
     )
+
+
+def budget_text(budget: int, units: int) -> str:
+    """`budget: 2 of 224 units (0.9%)`."""
+    return f"budget: {budget} of {units} units ({_ratio(budget, units):.1%})"
 
 
 def _ratio(part: int, whole: int) -> float:

@@ -68,7 +68,7 @@ def test_the_numbers_are_those_of_linear_layers(recipe: str) -> None:
         for (name, one), two in zip(models[0].named_parameters(), models[1].parameters(), strict=True):
             is_turned = ".c_" in name and name.endswith("weight")
             assert torch.allclose(one.grad, two.grad.t() if is_turned else two.grad, rtol=1e-6, atol=1e-9), name
-        assert [control.step().total_norm for control in controls][0] > 0
+        assert [control.step().wait().total_norm for control in controls][0] > 0
 
 
 def test_all_of_a_gpt2_is_covered(capsys: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder) -> None:

@@ -57,7 +57,7 @@ def test_a_fault_disarms_and_training_goes_on(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert one_step(model, ctl, 3).step == 3
-        assert one_step(model, ctl, 4, max_norm=0.01).total_norm > 0
+        assert one_step(model, ctl, 4, max_norm=0.01).wait().total_norm > 0
     ctl.detach()
     assert any("injected" in line for line in (tmp_path / "journal.jsonl").read_text().splitlines())
     with pytest.raises(gnmr.Error, match="attach again"):
@@ -139,11 +139,12 @@ def test_the_coefficient_is_what_gradients_were_multiplied_with(ends: str) -> No
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             result = ctl.step(max_norm=0.01)
-        assert ctl.mode == "disarmed" and result.clip_coefficient < 0.5
-        assert result.total_norm == pytest.approx(float(torch.stack([one.norm() for one in before]).norm()), rel=1e-5)
+        assert ctl.mode == "disarmed" and result.wait().clip_coefficient < 0.5
+        expected = float(torch.stack([one.norm() for one in before]).norm())
+        assert result.wait().total_norm == pytest.approx(expected, rel=1e-5)
         for one, parameter in zip(before, model.parameters(), strict=True):
-            assert torch.allclose(parameter.grad, one * result.clip_coefficient, rtol=1e-5)
-    assert one_step(model, ctl, 4).clip_coefficient == 1.0
+            assert torch.allclose(parameter.grad, one * result.wait().clip_coefficient, rtol=1e-5)
+    assert one_step(model, ctl, 4).wait().clip_coefficient == 1.0
 
 
 def test_the_file(tmp_path: Path) -> None:
@@ -261,7 +262,7 @@ def test_after_detach_the_loop_still_runs() -> None:
     result = one_step(model, ctl, 1, max_norm=0.5)
     other = make_model()
     run_backward(other, 1)
-    assert result.total_norm == pytest.approx(float(clip_grad_norm_(other.parameters(), 0.5)), rel=1e-6)
+    assert result.wait().total_norm == pytest.approx(float(clip_grad_norm_(other.parameters(), 0.5)), rel=1e-6)
 
 
 def test_warnings_as_errors_end_no_loop(capsys: pytest.CaptureFixture[str]) -> None:

@@ -70,6 +70,6 @@ def test_a_model_on_the_device_is_watched() -> None:
     ctl = gnmr.attach(model, quiet=True, strict=True)
     model(torch.randn(8, 64, device="cuda")).sum().backward()
     expected = torch.nn.utils.clip_grad_norm_(model.parameters(), 1e9)
-    assert ctl.step(max_norm=1.0).total_norm == pytest.approx(float(expected), rel=1e-5)
+    assert ctl.step(max_norm=1.0).wait().total_norm == pytest.approx(float(expected), rel=1e-5)
     with pytest.raises(gnmr.Error, match="On a GPU run fp8-deepseek"):
         gnmr.attach(model, recipe="mxfp8", quiet=True)

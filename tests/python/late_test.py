@@ -41,15 +41,15 @@ gnmr.register_switch(nn.Linear, lambda name, module: NoEffect(module))
 
 def measured(result: gnmr.StepResult) -> tuple[Any, ...]:
     """What is about the step itself; a NaN is not itself."""
-    return result.step, repr(result.total_norm), repr(result.clip_coefficient), result.applied
+    return result.step, repr(result.wait().total_norm), repr(result.wait().clip_coefficient), result.applied
 
 
 def decided(result: gnmr.StepResult) -> tuple[Any, ...]:
     return result.admitted, result.released, result.recovered, result.alarmed
 
 
-class Heard(list):
-    """What a listener hears of steps."""
+class Recorder(list):
+    """What a listener gets of steps."""
 
     def step(self, result: gnmr.StepResult, control: Any) -> None:
         self.append((*measured(result), *decided(result), result.loss))
@@ -69,7 +69,7 @@ class Run:
             self.model.get_submodule(name).requires_grad_(False)
         self.max_norm = max_norm
         self.ctl = gnmr.attach(self.model, lag=lag, quiet=True, strict=True, **{**QUICK, "max_o": 2.0, **options})
-        self.heard = Heard()
+        self.heard = Recorder()
         self.ctl.listeners.add(self.heard)
         self.high: list[tuple[str, ...]] = []  # in each step
         self.clipped: list[list[Tensor]] = []
@@ -199,6 +199,19 @@ def test_listeners_hear_of_each_step_once() -> None:
     assert [one[0] for one in run.heard] == [1, 2, 3, 4, 5, 6, "c"]
 
 
+def test_waiting_is_an_explicit_call() -> None:
+    late, prompt = Run("cpu", 1), Run("cpu", 0)
+    for step in range(1, 4):
+        result, other = late.step(step), prompt.step(step)
+        assert (result.decided_step, other.decided_step) == (step - 1, step)
+        for name in ("total_norm", "clip_coefficient"):
+            with pytest.raises(gnmr.Error, match=rf"{name} of step {step} is on its way .*result.wait\(\).{name}"):
+                getattr(result, name)
+        assert result.wait().total_norm == other.total_norm and other.wait() is other
+        assert f"step={step}" in repr(result)
+    late.ctl.detach(), prompt.ctl.detach()
+
+
 def test_a_result_can_be_kept() -> None:
     run = Run("cpu", 1)
     run.step(1)
@@ -253,7 +266,7 @@ def test_a_fault_disarms_and_gradients_are_clipped() -> None:
         with warnings.catch_warnings(record=True):
             warnings.simplefilter("always")
             result = run.step(step)
-        assert result.clip_coefficient * result.total_norm == pytest.approx(0.01, rel=1e-3)
+        assert result.wait().clip_coefficient * result.wait().total_norm == pytest.approx(0.01, rel=1e-3)
         assert run.ctl.mode == "disarmed" and run.ctl.steps == step
         total = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(one) for one in run.clipped[-1]]))
         assert float(total) == pytest.approx(0.01, rel=1e-3)
@@ -280,8 +293,8 @@ def test_a_function_that_fails_does_not_end_the_run(lag: int, source: Callable[[
         assert all("Error" in str(one.message) and ".grad" in str(one.message) for one in told)
         clipped = float(torch.stack([parameter.grad.norm() for parameter in model.parameters()]).norm())
         assert clipped == pytest.approx(0.01, rel=1e-4)
-        assert result.total_norm == pytest.approx(norm, rel=1e-5)
-        assert result.clip_coefficient == pytest.approx(0.01 / norm, rel=1e-4)
+        assert result.wait().total_norm == pytest.approx(norm, rel=1e-5)
+        assert result.wait().clip_coefficient == pytest.approx(0.01 / norm, rel=1e-4)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
@@ -349,6 +362,6 @@ class TestOnAGpu:
             )
             result = ctl.step(max_norm=0.5)
             assert float(ctl.total_norm) == pytest.approx(expected[-1], rel=1e-5)
-            assert result.total_norm == pytest.approx(expected[-1], rel=1e-5)
+            assert result.wait().total_norm == pytest.approx(expected[-1], rel=1e-5)
             total = torch.linalg.vector_norm(torch.cat([parameter.grad.flatten() for parameter in model.parameters()]))
             assert float(total) == pytest.approx(0.5, rel=1e-4)

@@ -90,7 +90,7 @@ def test_a_loop_that_does_not_clip() -> None:
         x, y = batch(step)
         watched.accelerator.backward(functional.cross_entropy(watched.model(x), y))
         result = loop.step()
-        assert result is not None and result.step == step and result.clip_coefficient == 1
+        assert result is not None and result.step == step and result.wait().clip_coefficient == 1
         watched.optimizer.step()
         watched.optimizer.zero_grad()
 

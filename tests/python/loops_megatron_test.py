@@ -162,7 +162,7 @@ def test_norms_are_those_of_main_grad() -> None:
         total = norm_of(list(gradients.values()))
         before = {name: gradient.clone() for name, gradient in gradients.items()}
         result = ctl.step(max_norm=0.5 * total)
-        assert result.total_norm == pytest.approx(total, rel=1e-6) and min(wanted) > 0
+        assert result.wait().total_norm == pytest.approx(total, rel=1e-6) and min(wanted) > 0
         assert list(ctl._parts.gradients.numbers.norms)[: len(UNITS)] == pytest.approx(wanted, rel=1e-6)
         # What its optimizer reads is clipped, where it lies.
         for name, gradient in training.gradients().items():
@@ -180,7 +180,7 @@ def test_watching_changes_no_bit(clip_grad: float) -> None:
         ctl = attached(training) if with_us else None
         for step in range(1, 7):
             training.backward(step)
-            total = ctl.step().total_norm if ctl is not None else math.nan
+            total = ctl.step().wait().total_norm if ctl is not None else math.nan
             applied, norm, _ = training.optimizer.step()
             assert applied and (ctl is None or clip_grad == 0 or norm == pytest.approx(total, rel=1e-4))
         runs.append((training.losses, [parameter.detach().clone() for parameter in training.model.parameters()]))

@@ -167,7 +167,7 @@ def test_autocast_is_followed() -> None:
         assert out.dtype == torch.bfloat16
         out.float().square().mean().backward()
     assert all(parameter.grad.dtype == torch.float32 for parameter in model.parameters())
-    assert ctl.step(max_norm=1.0).total_norm > 0
+    assert ctl.step(max_norm=1.0).wait().total_norm > 0
 
 
 def test_delayed_scales_remember_in_recovery_too() -> None:

@@ -171,6 +171,40 @@ def test_a_loop_that_is_right_is_not_warned(order: str, accumulate: int, lag: in
     assert train(model, ctl, order, 12, accumulate) == []
 
 
+@pytest.mark.parametrize(
+    ("named", "arguments", "why"),
+    [
+        ("error_factor", {"error_factor": 5.0}, "errors of low paths are not measured here"),
+        ("selector", {"selector": "evidence"}, "errors of low paths are not measured here"),
+        ("max_trials", {"max_trials": 3}, "no step can run again here"),
+        ("max_trials", {"recipe": "fp8-tensorwise", "lag": 1, "max_trials": 3}, "no step can run again here"),
+        ("error_floor", {"recipe": "fp8-tensorwise", "lag": 1, "error_floor": 0.2}, "the selector is `norms`"),
+        (
+            "max_trials",
+            {"recipe": "fp8-tensorwise", "selector": "norms", "max_trials": 3},
+            "neither the selector `trial` nor",
+        ),
+        ("noise_beta", {"noise_beta": 0.5, "noise_factor": 0.0}, "noise_factor is 0"),
+    ],
+)
+def test_an_option_without_effect_is_an_error_that_names_it(named: str, arguments: dict[str, object], why: str) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Linear(16, 16))
+    with pytest.raises(gnmr.Error, match=f"option `{named}`: has no effect, since {why}.*; leave it out"):
+        gnmr.attach(model, quiet=True, **arguments)
+    # A preset may set whatever it likes.
+    gnmr.attach(model, quiet=True, preset="paper").detach()
+
+
+def test_options_with_an_effect_are_taken() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Linear(16, 16))
+    for arguments in (
+        {"max_trials": 3, "error_factor": 5.0, "error_floor": 0.2},
+        {"max_trials": 0},
+        {"selector": "norms", "guard": "replay", "max_trials": 3},
+    ):
+        gnmr.attach(model, quiet=True, recipe="fp8-tensorwise", **arguments).detach()
+
+
 def test_the_same_batch_again_is_not_taken_for_clipping() -> None:
     model, ctl = attached()
     with warnings.catch_warnings():

@@ -241,7 +241,7 @@ class Job:
         result = self.ctl.step(max_norm=1.0, loss=loss, **kwargs)
         return (
             result.step,
-            result.total_norm,
+            result.wait().total_norm,
             result.alarmed,
             result.admitted,
             result.released,

@@ -47,7 +47,7 @@ def faulty(rank: int, out: Path, where: str) -> list[tuple[str, float, float, in
             warnings.simplefilter("always")
             result = job.ctl.step(max_norm=0.01)
         clipped = float(get_total_norm([parameter.grad for parameter in job.model.parameters()]))
-        seen.append((job.ctl.mode, result.total_norm / wanted, clipped, len(told)))
+        seen.append((job.ctl.mode, result.wait().total_norm / wanted, clipped, len(told)))
     job.ctl.detach()
     return seen
 

@@ -62,7 +62,7 @@ class Pipeline:
 
 def told(result: gnmr.StepResult, ctl: gnmr.Control) -> tuple[Any, ...]:
     return (
-        result.total_norm,
+        result.wait().total_norm,
         result.step,
         result.alarmed,
         result.admitted,

@@ -102,7 +102,7 @@ def clipped(kind: str, rank: int, size: int) -> list[tuple[float, float, float]]
             float((now.grad - one * scale).abs().max().item())
             for now, one in zip(job.model.parameters(), before, strict=True)
         )
-        seen.append((result.total_norm / wanted, result.clip_coefficient / scale, off))
+        seen.append((result.wait().total_norm / wanted, result.wait().clip_coefficient / scale, off))
     return seen
 
 
@@ -179,7 +179,8 @@ def one_sees_nan(rank: int, how: str) -> list[tuple[Any, ...]]:
             # Memory of one rank, after gradients were averaged.
             job.disturb("layers.2.up.weight", math.nan)
         result = job.ctl.step()
-        steps.append((result.step, result.alarmed, result.admitted, math.isnan(result.total_norm), tuple(job.ctl.high)))
+        is_nan = math.isnan(result.wait().total_norm)
+        steps.append((result.step, result.alarmed, result.admitted, is_nan, tuple(job.ctl.high)))
     return steps
 
 
@@ -203,7 +204,7 @@ def pieces_by_word(rank: int) -> tuple[float, float, list[str]]:
     for parameter in model.parameters():
         parameter.grad = torch.full_like(parameter, 1.0)
     result = ctl.step()
-    return result.total_norm, ctl.supervisor.mean_norm(0), [unit.name for unit in ctl.units]
+    return result.wait().total_norm, ctl.supervisor.mean_norm(0), [unit.name for unit in ctl.units]
 
 
 def test_pieces_of_their_own() -> None:
@@ -222,7 +223,7 @@ def copies_in_groups(rank: int) -> tuple[float, float]:
     ctl = gnmr.attach(model, quiet=True, strict=True, replicas={"expert.*": groups[rank % 2]})
     model.expert.weight.grad = torch.full((4, 8), 1.0 + rank % 2)
     model.shared.weight.grad = torch.ones(4, 4)
-    return ctl.step().total_norm, ctl.supervisor.mean_norm(0)
+    return ctl.step().wait().total_norm, ctl.supervisor.mean_norm(0)
 
 
 def test_copies_in_groups() -> None:
@@ -238,7 +239,7 @@ def partial_sums(rank: int) -> tuple[float, float, float]:
     ctl = gnmr.attach(model, quiet=True, strict=True)
     model[0].weight.grad = DTensor.from_local(torch.full((4, 4), 1.0 + 2 * rank), mesh, [Partial()])
     result = ctl.step(max_norm=1.0)
-    return result.total_norm, float(model[0].weight.grad.full_tensor().norm()), ctl.supervisor.mean_norm(0)
+    return result.wait().total_norm, float(model[0].weight.grad.full_tensor().norm()), ctl.supervisor.mean_norm(0)
 
 
 def test_partial_sums_are_added() -> None:
@@ -261,7 +262,7 @@ def frozen_layer(rank: int, size: int) -> tuple[float, float]:
             dist.all_reduce(parameter.grad)
             parameter.grad /= size
     wanted = float(get_total_norm([parameter.grad for parameter in job.model.head.parameters()]))
-    return ctl.step().total_norm / wanted, ctl.supervisor.mean_norm(0)
+    return ctl.step().wait().total_norm / wanted, ctl.supervisor.mean_norm(0)
 
 
 def test_a_frozen_unit_has_the_norm_of_its_output() -> None:

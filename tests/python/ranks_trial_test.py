@@ -176,7 +176,7 @@ def closure_that_fails_once(rank: int, failing: int) -> tuple[str, float, float,
     with warnings.catch_warnings(record=True):
         result = trials.step(10, closure, max_norm=1e-3)
     norm = float(torch.stack([parameter.grad.norm() for parameter in trials.job.model.parameters()]).norm())
-    return trials.job.ctl.mode, result.total_norm, norm, trials.step(11).step
+    return trials.job.ctl.mode, result.wait().total_norm, norm, trials.step(11).step
 
 
 @pytest.mark.parametrize("failing", [0, 1])

@@ -29,7 +29,7 @@ def one_step(model: nn.Module, ctl: gnmr.Control, step: int) -> tuple[Any, ...]:
     if step in (11, 17):
         model.layers[1].up.weight.grad *= 0.01
     result = ctl.step(max_norm=1.0)
-    return result.step, result.total_norm, result.admitted, result.released, result.recovered, tuple(ctl.high)
+    return result.step, result.wait().total_norm, result.admitted, result.released, result.recovered, tuple(ctl.high)
 
 
 @pytest.mark.parametrize("lag", [0, 1])

@@ -27,11 +27,11 @@ def test_clips_as_torch_does(dtype: torch.dtype, max_norm: float) -> None:
     result = gnmr.attach(mine, quiet=True, strict=True).step(max_norm=max_norm)
     expected = clip_grad_norm_(other.float().parameters(), max_norm)
     close = 1e-6 if dtype is not torch.bfloat16 else 1e-2
-    assert result.total_norm == pytest.approx(float(expected), rel=1e-6)
+    assert result.wait().total_norm == pytest.approx(float(expected), rel=1e-6)
     for one, two in zip(mine.parameters(), other.parameters(), strict=True):
         assert torch.allclose(one.grad.float(), two.grad, rtol=close, atol=0 if dtype is torch.float32 else 1e-6)
     # Where nothing is clipped nothing is touched.
-    assert (result.clip_coefficient == 1) == (max_norm == 1e6)
+    assert (result.wait().clip_coefficient == 1) == (max_norm == 1e6)
 
 
 def test_norms_are_those_of_the_parameters() -> None:
@@ -52,7 +52,7 @@ def test_odd_gradients_are_measured_too() -> None:
     expected = math.sqrt(
         sum(float(parameter.grad.to_dense().double().square().sum()) for parameter in model.parameters())
     )
-    assert ctl.step().total_norm == pytest.approx(expected, rel=1e-12)
+    assert ctl.step().wait().total_norm == pytest.approx(expected, rel=1e-12)
 
 
 def test_a_sum_does_not_depend_on_threads() -> None:
@@ -63,7 +63,7 @@ def test_a_sum_does_not_depend_on_threads() -> None:
     norms = set()
     for count in (1, 2, 3, 7):
         torch.set_num_threads(count)
-        norms.add(ctl.step().total_norm)
+        norms.add(ctl.step().wait().total_norm)
     torch.set_num_threads(threads)
     assert len(norms) == 1
 
@@ -76,12 +76,12 @@ def test_a_forked_child_measures_too() -> None:
     model.weight.grad, model.bias.grad = torch.randn(900, 700), torch.randn(900)
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
-    expected = ctl.step().total_norm
+    expected = ctl.step().wait().total_norm
     child = os.fork()
     if child == 0:
-        os._exit(0 if ctl.step().total_norm == expected else 1)
+        os._exit(0 if ctl.step().wait().total_norm == expected else 1)
     assert os.waitpid(child, 0)[1] == 0
-    assert ctl.step().total_norm == expected
+    assert ctl.step().wait().total_norm == expected
     torch.set_num_threads(threads)
 
 
@@ -92,7 +92,7 @@ def test_what_is_not_finite_is_data(bad: float) -> None:
     run_backward(model, 1)
     model.layers[2].down.weight.grad[0, 0] = bad
     result = ctl.step(max_norm=1.0)
-    assert not math.isfinite(result.total_norm) and result.alarmed
+    assert not math.isfinite(result.wait().total_norm) and result.alarmed
     assert result.admitted == ("layers.2.down",)
     # Without clipping the gradients are left alone, whatever they are.
     other = make_model()
@@ -100,7 +100,7 @@ def test_what_is_not_finite_is_data(bad: float) -> None:
     run_backward(other, 1)
     other.layers[2].down.weight.grad[0, 0] = bad
     kept = other.head.weight.grad.clone()
-    assert ctl.step().clip_coefficient == 1.0
+    assert ctl.step().wait().clip_coefficient == 1.0
     assert torch.equal(other.head.weight.grad, kept)
 
 
@@ -144,15 +144,15 @@ def test_sources_of_gradients() -> None:
         return model, ctl
 
     model, ctl = made(".grad")
-    expected = ctl.step().total_norm
+    expected = ctl.step().wait().total_norm
     model, ctl = made("main_grad")
     for parameter in model.parameters():
         parameter.main_grad, parameter.grad = parameter.grad.clone(), None
-    assert ctl.step(max_norm=0.1).total_norm == expected
+    assert ctl.step(max_norm=0.1).wait().total_norm == expected
     clipped = math.sqrt(sum(float(parameter.main_grad.double().square().sum()) for parameter in model.parameters()))
     assert clipped == pytest.approx(0.1, rel=1e-5)
     model, ctl = made(lambda parameter: None if parameter.grad is None else 2 * parameter.grad)
-    assert ctl.step().total_norm == pytest.approx(2 * expected)
+    assert ctl.step().wait().total_norm == pytest.approx(2 * expected)
 
 
 def square_of(model: nn.Module) -> float:
@@ -182,7 +182,7 @@ def test_parameters_that_come_later_are_clipped_too(what: str, when: int, lag: i
             warnings.simplefilter("always")
             result = ctl.step(max_norm=0.01)
         told.append(sum("other parameters than before" in str(one.message) for one in caught))
-        assert float(result.total_norm) == pytest.approx(expected, rel=1e-6)
+        assert float(result.wait().total_norm) == pytest.approx(expected, rel=1e-6)
         assert math.sqrt(square_of(model)) == pytest.approx(0.01, rel=1e-4)
     # What a unit has is found again in the first step without a word: wrappers do that.
     assert told == [int(step == when and (what, step) != ("assign", 1)) for step in range(1, 5)]
@@ -195,7 +195,7 @@ def test_complex_gradients_are_measured() -> None:
     ctl = gnmr.attach(model, quiet=True, strict=True)
     (model(torch.randn(4, 8)).sum() + (model.extra * torch.conj(model.extra)).real.sum()).backward()
     expected = math.sqrt(square_of(model))
-    assert ctl.step(max_norm=0.1).total_norm == pytest.approx(expected, rel=1e-6)
+    assert ctl.step(max_norm=0.1).wait().total_norm == pytest.approx(expected, rel=1e-6)
     assert math.sqrt(square_of(model)) == pytest.approx(0.1, rel=1e-4)
 
 
@@ -239,7 +239,7 @@ def test_frozen_layers_are_judged_by_their_outputs() -> None:
     ctl = gnmr.attach(model, recipe="fp8-tensorwise", lag=0, quiet=True, strict=True)
     assert "layers.1.down" in [unit.name for unit in ctl.units]
     run_backward(model, 1)
-    with_all = ctl.step(max_norm=1e9).total_norm
+    with_all = ctl.step(max_norm=1e9).wait().total_norm
     assert ctl.supervisor.mean_norm(3) > 0
     trained = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
     expected = math.sqrt(sum(float(gradient.double().square().sum()) for gradient in trained))

@@ -46,7 +46,7 @@ def test_a_recovery_is_counted() -> None:
     assert first.recovery_share == pytest.approx(3 / 24)
     assert all(unit.admissions == 0 and unit.is_sampled for unit in summary.units[1:])
     text = str(summary)
-    assert "budget 1 of 8 units" in text and "1 numeric" in text and FAULTY in text and "3 (12.5%)" in text
+    assert "budget: 1 of 8 units (12.5%)" in text and "1 numeric" in text and FAULTY in text and "3 (12.5%)" in text
     assert repr(summary) == text and asdict(summary)["units"][0]["name"] == FAULTY
     ctl.detach()
     assert ctl.summary().units == summary.units  # also when all is over
@@ -130,7 +130,7 @@ def test_a_budget_that_is_too_small_is_seen() -> None:
         ctl.step()
     summary = ctl.summary()
     assert summary.denied_steps >= 3 and summary.most_wanted >= 4
-    assert "budget" in [advice.rule for advice in summary.advice] and "budget 1 of 8 units" in str(summary)
+    assert "budget" in [advice.rule for advice in summary.advice] and "budget: 1 of 8 units (12.5%)" in str(summary)
 
 
 def test_things_print_readably() -> None:

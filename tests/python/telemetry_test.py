@@ -95,7 +95,7 @@ def test_tensorboard_reads_it(tmp_path: Path) -> None:
     events.Reload()
     norms = events.Scalars("gnmr/total_norm")
     assert [one.step for one in norms] == list(range(1, 16))
-    assert [one.value for one in norms] == pytest.approx([result.total_norm for result in results], rel=1e-6)
+    assert [one.value for one in norms] == pytest.approx([result.wait().total_norm for result in results], rel=1e-6)
     assert [one.value for one in events.Scalars("gnmr/loss")] == pytest.approx([one.loss for one in results], rel=1e-6)
     assert [one.value for one in events.Scalars("gnmr/recovered")] == [len(result.recovered) for result in results]
     texts = {one.step: one.tensor_proto.string_val[0].decode() for one in events.Tensors("gnmr/events/text_summary")}
@@ -252,7 +252,7 @@ def test_wandb_gets_rows_where_there_is_a_run(monkeypatch: pytest.MonkeyPatch) -
     results = train(model, ctl, range(4, 7))
     ctl.detach()
     assert [row["gnmr/step"] for row, _ in run.rows] == [4, 5, 6] and not any(commit for _, commit in run.rows)
-    assert [row["gnmr/total_norm"] for row, _ in run.rows] == [result.total_norm for result in results]
+    assert [row["gnmr/total_norm"] for row, _ in run.rows] == [result.wait().total_norm for result in results]
 
 
 def test_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The package is typed: mypy's strict rules hold, and the stub of the core is that of the module that was built."""
 
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,18 @@ def test_the_stub_is_fresh(tmp_path: Path) -> None:
         [sys.executable, "-m", "nanobind.stubgen", "-q", "-i", str(PACKAGE), "-m", "_core", "-o", str(made)], check=True
     )
     assert made.read_text() == (PACKAGE / "_core.pyi").read_text()
+
+
+def test_option_types_are_those_of_the_core() -> None:
+    """Written when the package is built; `max_o` and `lag` are arguments of attach in their own right."""
+    from gnmr import options
+
+    types = {str(spec["name"]): type(spec["default"]) for spec in gnmr.option_specs()}
+    controller = options.ControllerOptions.__annotations__
+    assert controller == {name: one for name, one in types.items() if name not in ("max_o", "lag")}
+    assert set(options.AttachOptions.__annotations__) == set(controller) | set(options.DEFAULTS)
+    plain = set(inspect.signature(gnmr.attach).parameters) - {"model", "options"}
+    assert set(options.AttachArguments.__annotations__) == set(options.AttachOptions.__annotations__) | plain
 
 
 def test_everything_public_is_documented() -> None:

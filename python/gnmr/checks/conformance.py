@@ -181,7 +181,7 @@ class _Examination:
 
     def _norms(self) -> str:
         outcome = self.bench.run()
-        result = self.bench.attached.step()
+        result = self.bench.attached.step().wait()
         total = math.sqrt(sum(float(one.double().square().sum()) for one in outcome.gradients.values()))
         _near(result.total_norm, total, "the norm of all gradients")
         names = {id(parameter): name for name, parameter in self.bench.model.named_parameters()}

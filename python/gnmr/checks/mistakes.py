@@ -5,15 +5,15 @@ Goals: one place for all entry points. Non-goals: values of options (gnmr._core)
 """
 
 import gc
-import inspect
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 
 from torch import Tensor, nn
 
-from gnmr._core import Error, option_specs
+from gnmr._core import Error
 from gnmr.low.linear import LowLinear
+from gnmr.options import AttachArguments
 from gnmr.switches import backend_name
 from gnmr.units import WatchedUnit
 
@@ -21,14 +21,9 @@ from gnmr.units import WatchedUnit
 _OWNERS: "weakref.WeakKeyDictionary[nn.Module, weakref.ref[object]]" = weakref.WeakKeyDictionary()
 
 
-def check_names(caller: str, given: Iterable[str], attach: Callable[..., object]) -> None:
+def check_names(caller: str, given: Iterable[str]) -> None:
     """Refuses keyword arguments that neither `gnmr.attach` nor the controller has."""
-    own = [
-        name
-        for name, one in inspect.signature(attach).parameters.items()
-        if one.kind is not inspect.Parameter.VAR_KEYWORD and name != "model"
-    ]
-    known = [*own, *(str(spec["name"]) for spec in option_specs())]
+    known = list(AttachArguments.__annotations__)
     for name in given:
         if name not in known:
             near = get_close_matches(name, known, 1, 0.6)

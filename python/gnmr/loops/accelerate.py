@@ -16,7 +16,7 @@ Non-goals: DeepSpeed, Megatron-LM, XLA and the first FSDP (they are refused with
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Unpack
 
 from torch import Tensor
 
@@ -28,6 +28,7 @@ from gnmr.loops.checkpoints import read_beside, save_beside, take_over
 from gnmr.loops.clipping import Asked, ModelParameters
 from gnmr.loops.patches import Patches, loop_text
 from gnmr.loops.scaling import overflowed, unscaled
+from gnmr.options import AttachArguments
 from gnmr.results import StepResult
 from gnmr.telemetry.warning import warn
 
@@ -40,10 +41,10 @@ _REFUSED = {
 _MOST_MISSED = 10  # backwards in a row with synchronised gradients and no step between them
 
 
-def attach(accelerator: Any, model: Any, **options: Any) -> "AcceleratorLoop":
+def attach(accelerator: Any, model: Any, **options: Unpack[AttachArguments]) -> "AcceleratorLoop":
     """Puts GNMR into a loop, after `accelerator.prepare`; `options` are those of `gnmr.attach`."""
     mistakes.check_loop("accelerate.attach", accelerator, "an accelerate.Accelerator", ("distributed_type", "backward"))
-    mistakes.check_names("accelerate.attach", options, attach_model)
+    mistakes.check_names("accelerate.attach", options)
     kind = getattr(accelerator.distributed_type, "name", str(accelerator.distributed_type))
     if kind in _REFUSED:
         raise Error(f"attach: {_REFUSED[kind]}: there is no place where norms of layers could be taken before")
@@ -58,7 +59,7 @@ def attach(accelerator: Any, model: Any, **options: Any) -> "AcceleratorLoop":
 class AcceleratorLoop:
     """GNMR in the loop of one accelerator."""
 
-    def __init__(self, accelerator: Any, model: Any, options: dict[str, Any]) -> None:
+    def __init__(self, accelerator: Any, model: Any, options: AttachArguments) -> None:
         self._accelerator = accelerator
         self._parameters = ModelParameters(model)
         self._loss: Tensor | None = None

@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, Unpack
 
 from torch import Tensor
 
@@ -25,6 +25,7 @@ from gnmr.control import Control
 from gnmr.loops.checkpoints import read_beside, save_beside, take_over
 from gnmr.loops.patches import Patches, loop_text
 from gnmr.loops.scaling import overflowed, unscaled
+from gnmr.options import AttachArguments
 from gnmr.results import StepResult
 from gnmr.telemetry.listeners import Listener
 from gnmr.telemetry.warning import warn
@@ -39,7 +40,7 @@ def attach(
     rerun: bool = False,
     log: bool = True,
     listeners: Sequence[Listener] = (),
-    **options: Any,
+    **options: Unpack[AttachArguments],
 ) -> "TrainerLoop":
     """Puts GNMR into a Trainer's loop; `options` are those of `gnmr.attach`.
 
@@ -51,7 +52,7 @@ def attach(
     - `listeners`: of gnmr.telemetry; they are closed when training ends.
     """
     mistakes.check_loop("hugging_face.attach", trainer, "a transformers.Trainer", ("args", "add_callback", "model"))
-    mistakes.check_names("hugging_face.attach", options, attach_model)
+    mistakes.check_names("hugging_face.attach", options)
     _refuse(trainer, clip, rerun)
     return TrainerLoop(trainer, LoopChoice(clip, rerun, log, listeners), options)
 
@@ -94,7 +95,7 @@ class LoopChoice:
 class TrainerLoop:
     """GNMR in one Trainer. `ctl` is there from the begin of training on."""
 
-    def __init__(self, trainer: Any, choice: LoopChoice, options: dict[str, Any]) -> None:
+    def __init__(self, trainer: Any, choice: LoopChoice, options: AttachArguments) -> None:
         self._trainer = trainer
         self._clip = choice.clip
         self._rerun = choice.rerun
@@ -131,7 +132,7 @@ class TrainerLoop:
             return
         if self.ctl is not None:
             self.ctl.detach()
-        options = dict(self._options)
+        options: AttachArguments = {**self._options}
         if self._state is not None and options.get("out") is not None:
             options.setdefault("resume_step", int(self._state["step"]) + 1)
         self.ctl = attach_model(model, **options)

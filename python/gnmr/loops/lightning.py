@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Unpack
 
 from torch import Tensor
 
@@ -26,6 +26,7 @@ from gnmr.control import Control
 from gnmr.loops.checkpoints import take_over
 from gnmr.loops.patches import Patches
 from gnmr.loops.scaling import overflowed
+from gnmr.options import AttachArguments
 from gnmr.telemetry.listeners import Listener
 
 _PACKAGES = ("lightning.pytorch", "pytorch_lightning")
@@ -40,9 +41,14 @@ class CallbackHooks:
     """
 
     def __init__(
-        self, *, clip: bool = True, log: bool = True, listeners: Sequence[Listener] = (), **options: Any
+        self,
+        *,
+        clip: bool = True,
+        log: bool = True,
+        listeners: Sequence[Listener] = (),
+        **options: Unpack[AttachArguments],
     ) -> None:
-        mistakes.check_names("GnmrCallback", options, attach_model)
+        mistakes.check_names("GnmrCallback", options)
         self._clip = clip
         self._log = log
         self._listeners = listeners
@@ -59,7 +65,7 @@ class CallbackHooks:
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         _refuse(trainer, pl_module)
-        options = dict(self._options)
+        options: AttachArguments = {**self._options}
         if self._pending is not None and options.get("out") is not None:
             options.setdefault("resume_step", int(self._pending["step"]) + 1)
         patches = Patches(pl_module)

@@ -10,7 +10,7 @@ keep `loop.ctl.state_dict()`.
 
 from collections.abc import Callable, Iterable
 from importlib import import_module
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
@@ -21,13 +21,14 @@ from gnmr.checks import mistakes
 from gnmr.control import Control
 from gnmr.loops.clipping import Asked, ModelParameters
 from gnmr.loops.patches import Patches, loop_text
+from gnmr.options import AttachArguments
 
 
-def attach(trainer: Any, *, clip: bool = True, **options: Any) -> "TorchtitanLoop":
+def attach(trainer: Any, *, clip: bool = True, **options: Unpack[AttachArguments]) -> "TorchtitanLoop":
     """Puts GNMR into a Trainer's loop; `options` are those of `gnmr.attach`. `clip=False`: torchtitan clips, behind
     GNMR's measurement."""
     mistakes.check_loop("torchtitan.attach", trainer, "a torchtitan Trainer", ("model_parts",))
-    mistakes.check_names("torchtitan.attach", options, attach_model)
+    mistakes.check_names("torchtitan.attach", options)
     if len(trainer.model_parts) != 1:
         raise Error(
             f"attach: expected one model part, got {len(trainer.model_parts)}: pipeline stages are not here yet"
@@ -44,7 +45,7 @@ def attach(trainer: Any, *, clip: bool = True, **options: Any) -> "TorchtitanLoo
 class TorchtitanLoop:
     """GNMR in one Trainer."""
 
-    def __init__(self, trainer: Any, clip: bool, options: dict[str, Any]) -> None:
+    def __init__(self, trainer: Any, clip: bool, options: AttachArguments) -> None:
         self._trainer = trainer
         self._clip = clip
         model = trainer.model_parts[0]

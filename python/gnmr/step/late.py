@@ -90,6 +90,8 @@ class Late:
             replace(
                 decided,
                 step=pending.step,
+                total_norm=math.nan,
+                clip_coefficient=math.nan,
                 applied=not skipped,
                 loss=None if isinstance(loss, Tensor) and loss.is_cuda else pending.loss(),
             ),
@@ -108,7 +110,7 @@ class Late:
         loss = pending.loss()
         if common.skipped:
             ruling = supervisor.settle(pending.step, *self._parts.no_samples(), loss=loss)
-            result = StepResult(pending.step, applied=not pending.status.skipped, loss=loss)
+            result = StepResult(pending.step, applied=not pending.status.skipped, loss=loss, decided_step=pending.step)
         else:
             gradients = numbers.gradients
             total, coefficient = gradients.total(pending.limit)
@@ -120,7 +122,14 @@ class Late:
                 clip_coefficient=None if math.isinf(pending.limit) else coefficient,
             )
             steps.look_for_blind_units(gradients.numbers.sampled)
-            result = StepResult(pending.step, total, coefficient, alarmed=bool(supervisor.risks()), loss=loss)
+            result = StepResult(
+                pending.step,
+                total,
+                coefficient,
+                alarmed=bool(supervisor.risks()),
+                loss=loss,
+                decided_step=pending.step,
+            )
         steps.last_norm = result.total_norm
         return steps.record(result, ruling)
 

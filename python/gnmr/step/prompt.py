@@ -66,11 +66,11 @@ class Prompt:
         step = steps.number + 1
         supervisor.hear(step, *self._parts.no_samples(), may_rerun=False)
         ruling = supervisor.decide(loss=loss)
-        result = StepResult(step, applied=False, loss=loss)
+        result = StepResult(step, applied=False, loss=loss, decided_step=step)
         if not skipped:
             # Another rank has no update; this one does what it was asked for.
             total, coefficient = self._parts.gradients.total(limit_of(max_norm))
-            result = StepResult(step, total, coefficient, loss=loss)
+            result = StepResult(step, total, coefficient, loss=loss, decided_step=step)
             return steps.finish(result, ruling)
         steps.end(self._parts.gradients.numbers.sampled)
         return steps.record(result, ruling)
@@ -101,9 +101,10 @@ class Prompt:
             loss=rerun.loss,
             clip_coefficient=journal_coefficient(coefficient, max_norm),
         )
-        return steps.finish(
-            StepResult(step, total, coefficient, applied, True, "trial", ruling.verdict, loss=rerun.loss), ruling
+        result = StepResult(
+            step, total, coefficient, applied, True, "trial", ruling.verdict, loss=rerun.loss, decided_step=step
         )
+        return steps.finish(result, ruling)
 
     def _decide(
         self, hearing: _core.Hearing, max_norm: float | None, loss: float | None, rerun: Rerun | None = None
@@ -132,7 +133,8 @@ class Prompt:
                 )
                 loss = rerun.loss
         applied = ruling.action != "hold" and not (kind and not math.isfinite(total))
-        return steps.finish(StepResult(step, total, coefficient, applied, hearing.alarmed, kind, loss=loss), ruling)
+        result = StepResult(step, total, coefficient, applied, hearing.alarmed, kind, loss=loss, decided_step=step)
+        return steps.finish(result, ruling)
 
     def _run_again(self, rerun: Rerun, run: Callable[[], None], errors: ErrorSquares | None = None) -> bool:
         """The step once more, and its gradients measured. False: there was no memory, and it has been run as before.
