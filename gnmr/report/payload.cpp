@@ -258,7 +258,6 @@ std::string sweep_payload(const SweepPage& page) {
           });
         });
         out.key("level").number(chart.level);
-        out.key("levelName").text(chart.level_name);
       });
     });
   });

@@ -25,6 +25,7 @@ std::string chart_html(const SweepChart& chart, std::size_t index) {
   for (std::size_t i = 0; i < chart.lines.size(); ++i) {
     entries.emplace_back(line_class(i) + " with-dot" + dash_of(i), chart.lines[i].name);
   }
+  if (chart.level) entries.emplace_back("level-key", chart.level_name);
   std::string alternative = chart.y_name + " over " + chart.x_name;
   for (const SweepLine& line : chart.lines) {
     if (line.curve.values.empty()) continue;

@@ -14,7 +14,7 @@ TEST(SweepPage, HasItsPartsAndNoOtherScript) {
   for (const char* const text :
        {"Sweep of options", "Why these options", "Risks", "noise_factor 12", "at most 0.5", "All replays", "&gt;*",
         "data-chart=\"sweep\" data-index=\"0\"", "risks / 1000 unit-steps over factor; noise_factor 4 from 2 to",
-        "Written by gnmr 0.1.0", "default-src 'none'", "script-src 'sha256-", "\"levelName\":\"at most 0.5\""}) {
+        "Written by gnmr 0.1.0", "default-src 'none'", "script-src 'sha256-", "\"level\":0.5"}) {
     EXPECT_NE(html.find(text), std::string::npos) << text;
   }
   EXPECT_EQ(html.find("Nothing at all"), std::string::npos) << "a chart without a point";

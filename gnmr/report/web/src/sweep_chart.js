@@ -14,11 +14,7 @@ export function sweep_chart(chart, sweep) {
   }));
   if (sweep.level !== null) {
     series[0].markLine = {
-      silent: true, symbol: "none", z: 6,
-      label: {
-        formatter: sweep.levelName, position: "insideEndTop", color: colour("soft"), fontSize: 12,
-        textBorderColor: colour("card"), textBorderWidth: 4,
-      },
+      silent: true, symbol: "none", label: { show: false },
       lineStyle: { color: colour("c2"), type: "dashed", width: 1.6 },
       data: [{ yAxis: sweep.level }],
     };
