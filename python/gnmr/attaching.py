@@ -98,9 +98,9 @@ def attach(
     refuse_without_effect(controller, chosen, can_rerun=bool(joined.places) and not lag, sites=len(joined.places))
     folder = _folder_of(out, ranks)
     kill_switch = together(lambda: _kill_switch(folder, resume_step, settings["signals"], ranks is None or ranks.leads))
-    words = list(kill_switch.news())
+    requests = list(kill_switch.news())
     if ranks is not None:
-        words = ranks.spread(words, 0)
+        requests = ranks.spread(requests, 0)
 
     def make_supervisor(lag: int, next_step: int | None) -> _core.Supervisor:
         return _core.Supervisor(
@@ -131,7 +131,7 @@ def attach(
             Exchange(ranks) if ranks is not None else None,
             settings["gradients"],
             replicas,
-            words,
+            requests,
             make_supervisor,
             lag_is_free=lag is None,
             asked={"watch": watch, **{name: settings[name] for name in ("watch_steps", "disarm_after", "seed")}},

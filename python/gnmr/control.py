@@ -189,7 +189,7 @@ class Control:
             if text:
                 steps.warn(text)
         for one in results:
-            self.listeners.tell(one, self)
+            self.listeners.notify(one, self)
 
     def micro_batch(self, index: int) -> None:
         """Tells stochastic rounding which micro-batch of the step comes, from 0 on."""
@@ -268,7 +268,7 @@ class Control:
         except Exception as fault:
             steps.say(f"the last step was not decided: {fault}")
         for one in steps.settled:
-            self.listeners.tell(one, self)
+            self.listeners.notify(one, self)
         self._hook.remove()
         parts.order.end()
         mistakes.disown(steps.units)

@@ -57,9 +57,9 @@ def _run_rank(words: list[str]) -> int:
 
 
 def _value_of(words: Sequence[str], flag: str) -> str:
-    for place, word in enumerate(words):
-        if word == flag and place + 1 < len(words):
-            return words[place + 1]
+    for index, word in enumerate(words):
+        if word == flag and index + 1 < len(words):
+            return words[index + 1]
         if word.startswith(flag + "="):
             return word.partition("=")[2]
     return ""

@@ -46,7 +46,7 @@ class MeasuringSwitch(Switch, Protocol):
 
 @runtime_checkable
 class InstalledSwitch(Switch, Protocol):
-    """A switch that stands in its module's way from `install` to `remove`, and hears where steps begin and end."""
+    """A switch that stands in its module's way from `install` to `remove`, and is called where steps begin and end."""
 
     calls: int  # of the module with gradients, since the step began
 
@@ -80,7 +80,7 @@ class ExtraBytes:
 
 @runtime_checkable
 class FrugalSwitch(Switch, Protocol):
-    """A switch that knows what it costs in memory, so that a run can be told before its first step."""
+    """A switch that knows what it costs in memory, so that it is known before the first step."""
 
     def recovery_bytes(self) -> ExtraBytes:
         """What the unit holds more from forward to backward while it runs high."""
@@ -90,7 +90,7 @@ class FrugalSwitch(Switch, Protocol):
 
 
 def backend_name(switch: Switch | None) -> str:
-    """Who switches a unit, as coverage tells it; empty: nobody."""
+    """Who switches a unit, as the coverage line names it; empty: nobody."""
     if switch is None:
         return ""
     return str(getattr(switch, "backend", type(switch).__name__))
@@ -104,7 +104,7 @@ def register_switch(module_type: type[_Module], make: Callable[[str, _Module], "
     """Makes each module of this type (subclasses included) one unit.
 
     `make(name, module)` returns its switch; None where there is nothing to switch and it is only watched; or a text
-    that says why it can be neither: then it is left out and the text is told. The last registration of a type counts.
+    that says why it can be neither: then it is left out with this reason. The last registration of a type counts.
     """
     if not (isinstance(module_type, type) and issubclass(module_type, nn.Module)):
         raise Error(f"register_switch: expected a class of torch.nn.Module, got {module_type!r}")

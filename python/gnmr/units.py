@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The recoverable units of a model: found by walking its modules, each with its switch, and how much they cover.
 
-Goals: units in the order of the modules, with names people know; whatever is left out is told with its reason.
+Goals: units in the order of the modules, with names people know; whatever is left out has its reason.
 Non-goals: measuring, deciding.
 """
 
@@ -45,9 +45,9 @@ class WatchedUnit:
     def group(self) -> str:
         """`layers.3.down` belongs to `layers.3`: the path up to its first number. Empty: there is none."""
         parts = self.name.split(".")
-        for place, part in enumerate(parts):
+        for index, part in enumerate(parts):
             if part.isdigit():
-                return ".".join(parts[: place + 1])
+                return ".".join(parts[: index + 1])
         return ""
 
     def __repr__(self) -> str:
@@ -191,8 +191,8 @@ def count_adapters(names: Iterable[str]) -> int:
 def _adapted_layer(name: str) -> str:
     """The name of the layer that a LoRA adapter (peft's `lora_A`, `lora_B`) belongs to; empty: it is no adapter."""
     parts = name.split(".")
-    place = next((place for place, part in enumerate(parts) if part.lower().startswith("lora_")), 0)
-    return ".".join([*parts[:place], "base_layer"]) if place else ""
+    index = next((index for index, part in enumerate(parts) if part.lower().startswith("lora_")), 0)
+    return ".".join([*parts[:index], "base_layer"]) if index else ""
 
 
 class _Walk:
@@ -310,7 +310,7 @@ def find_units(model: nn.Module, choice: UnitChoice) -> FoundUnits:
     owned = {id(child) for unit in walk.units for child in unit.module.modules()}
     left_out = [(one, module) for one, module in walk.left_out if id(module) not in owned]
     known = owned | {id(child) for _, module in left_out for child in module.modules()}
-    told = [one for one, _ in left_out] + _other_weights(modules, known)
+    all_left_out = [one for one, _ in left_out] + _other_weights(modules, known)
     watched = sum(unit.cost for unit in walk.units)
     plain = [unit.name for unit in walk.units if unit.switch is None]
     backends = Counter(backend_name(unit.switch) for unit in walk.units if unit.switch is not None)
@@ -319,8 +319,8 @@ def find_units(model: nn.Module, choice: UnitChoice) -> FoundUnits:
         Coverage(
             len(walk.units),
             len(walk.units) - len(plain),
-            share_of(watched, told),
-            told,
+            share_of(watched, all_left_out),
+            all_left_out,
             dict(backends),
             count_adapters(plain),
         ),

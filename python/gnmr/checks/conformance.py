@@ -66,7 +66,7 @@ def examine(subject: Subject, most_units: int | None = None, random_sets: int = 
     try:
         checks = list(examination.all_checks())
         if examination.bench.control is not None and examination.bench.units and has_compiled_parts(subject.model):
-            checks.append(_told("compiled", lambda: check_compiled(examination.bench, random_sets)))
+            checks.append(_checked("compiled", lambda: check_compiled(examination.bench, random_sets)))
     finally:
         examination.end()
         subject.model.zero_grad(set_to_none=True)
@@ -74,7 +74,7 @@ def examine(subject: Subject, most_units: int | None = None, random_sets: int = 
     return checks
 
 
-def _told(name: str, look: Callable[[], str]) -> Check:
+def _checked(name: str, look: Callable[[], str]) -> Check:
     try:
         return Check(name, "ok", look())
     except _Skipped as skipped:
@@ -110,7 +110,7 @@ class _Examination:
     def all_checks(self) -> Iterator[Check]:
         """One after the other: later ones build on what earlier ones found."""
         with self.bench.eager():
-            yield _told("attaches", self._attach)
+            yield _checked("attaches", self._attach)
             if self.bench.control is None:
                 return
             for name, look in (
@@ -129,7 +129,7 @@ class _Examination:
                 ("ranks", self._ranks),
                 ("fresh", self._fresh),
             ):
-                yield _told(name, look if self.bench.units or name in _WITHOUT_SWITCHES else _nothing_to_switch)
+                yield _checked(name, look if self.bench.units or name in _WITHOUT_SWITCHES else _nothing_to_switch)
 
     def end(self) -> None:
         """The model is as it came."""
@@ -375,7 +375,7 @@ class _Examination:
         measuring = [unit for unit in self.bench.units if isinstance(unit.switch, MeasuringSwitch)]
         if not measuring:
             raise _Skipped("the switches do not measure")
-        told = []
+        largest: list[float] = []
         for unit in {id(one): one for one in (measuring[0], measuring[len(measuring) // 2], measuring[-1])}.values():
             hook = unit.module.register_forward_pre_hook(_grown)
             self.bench.set_high([unit.name])
@@ -391,8 +391,8 @@ class _Examination:
                     f"{unit.name}: its input grew while it ran high, and its low path is off by {worst:.3g} "
                     f"now ({healthy:.3g} before): what it remembers is stale"
                 )
-            told.append(worst)
-        return f"inputs grew by {_GROWTH:.0f} while high; back low, errors are at most {max(told):.3g}"
+            largest.append(worst)
+        return f"inputs grew by {_GROWTH:.0f} while high; back low, errors are at most {max(largest):.3g}"
 
     def _tolerance(self) -> float:
         types = {parameter.dtype for parameter in self.bench.model.parameters()}

@@ -90,12 +90,12 @@ def table(checks: Sequence[Check]) -> str:
 
 
 def _subject_of(text: str) -> Subject:
-    place, _, name = text.partition(":")
+    module, _, name = text.partition(":")
     if not name:
         raise Error(f"--model: expected MODULE:FUNCTION, got {text!r}")
     sys.path.insert(0, os.getcwd())
     try:
-        make: Callable[[], Any] = getattr(importlib.import_module(place), name)
+        make: Callable[[], Any] = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as fault:
         raise Error(f"--model: {text!r} cannot be had: {fault}") from fault
     made = make()

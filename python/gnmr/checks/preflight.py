@@ -24,7 +24,9 @@ class Preflight:
 
     def text(self, tokens: int | None = None) -> str:
         """One line; with `tokens`, those of one forward, in bytes, else by token."""
-        line = f"recovery adds at most {_told(self.recovery, tokens)}, a trial at most {_told(self.trial, tokens)}"
+        line = (
+            f"recovery adds at most {_text_of(self.recovery, tokens)}, a trial at most {_text_of(self.trial, tokens)}"
+        )
         return line + (f"; not known for {', '.join(self.unknown)}" if self.unknown else "")
 
 
@@ -48,7 +50,7 @@ def _sum(needs: Sequence[ExtraBytes]) -> ExtraBytes:
     return sum(needs, start=ExtraBytes())
 
 
-def _told(need: ExtraBytes, tokens: int | None) -> str:
+def _text_of(need: ExtraBytes, tokens: int | None) -> str:
     if tokens is not None:
         return readable_bytes(need.at(tokens))
     if not need.per_token:

@@ -4,8 +4,9 @@
     import gnmr.loops.hugging_face
     gnmr.loops.hugging_face.attach(trainer, max_o=0.01)
 
-Goals: norms are taken after unscaling and before clipping; clipping has one owner, and two are told; a step that a
-scaler passes over is no sample. Non-goals: frameworks as dependencies: each is imported when its adapter is used.
+Goals: norms are taken after unscaling and before clipping; clipping has one owner, and a second one is
+reported; a step that a scaler skips is no sample. Non-goals: frameworks as dependencies: each is imported when its
+adapter is used.
 """
 
 from importlib import import_module

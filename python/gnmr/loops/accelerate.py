@@ -67,7 +67,7 @@ class AcceleratorLoop:
         self._fresh = True  # whether there was a backward since the last step
         self._count = 0
         self._missed = 0  # steps that nobody asked for
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._last: StepResult | None = None
         self._patches = Patches(accelerator)
         try:
@@ -87,11 +87,11 @@ class AcceleratorLoop:
 
     def step(self, max_norm: float | None = None) -> StepResult | None:
         """After a backward and before `optimizer.step()`, for loops that do not clip; None: gradients only accumulate.
-        A second call in a step, or one beside `accelerator.clip_grad_norm_`, does nothing and is told."""
+        A second call in a step, or one beside `accelerator.clip_grad_norm_`, does nothing but warn."""
         if not self._accelerator.sync_gradients:
             return None
         if not self._fresh:
-            self._tell(
+            self._warn_once(
                 "the gradients of a step were to be measured and clipped twice; clipping has one owner, so the "
                 "second call did nothing"
             )
@@ -123,11 +123,11 @@ class AcceleratorLoop:
         def clip_grad_norm_(parameters: Iterable[Tensor], max_norm: float, norm_type: float = 2) -> Any:
             parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
             if not self._accelerator.sync_gradients:
-                self._tell("clip_grad_norm_ was called while gradients accumulate; that is no step of GNMR's")
+                self._warn_once("clip_grad_norm_ was called while gradients accumulate; that is no step of GNMR's")
                 return original(parameters, max_norm, norm_type)
             asked = self._parameters.asked(parameters)
             if asked is Asked.PART:
-                self._tell(f"clip_grad_norm_ was called for {asked.value}; that is no step of GNMR's")
+                self._warn_once(f"clip_grad_norm_ was called for {asked.value}; that is no step of GNMR's")
                 return original(parameters, max_norm, norm_type)
             if asked is Asked.THE_MODEL and norm_type == 2 or not self._fresh:
                 result = self.step(max_norm)
@@ -164,12 +164,12 @@ class AcceleratorLoop:
         # Several backwards may make one step, but not for ever.
         self._missed += 1
         if self._missed == _MOST_MISSED:
-            self._tell(
+            self._warn_once(
                 "nobody asks for GNMR's step, so nothing is watched: call loop.step() or "
                 "accelerator.clip_grad_norm_(model.parameters(), ...) before optimizer.step()"
             )
 
-    def _tell(self, text: str) -> None:
-        if text not in self._told:
-            self._told.add(text)
+    def _warn_once(self, text: str) -> None:
+        if text not in self._reported:
+            self._reported.add(text)
             warn(text, stacklevel=3)

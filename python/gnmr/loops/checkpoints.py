@@ -19,7 +19,7 @@ FILE_NAME = "gnmr.pt"
 
 
 def save_beside(folder: str | os.PathLike[str], ctl: Control) -> None:
-    """Writes the state into a folder; what goes wrong is told."""
+    """Writes the state into a folder; a failure is a warning."""
     path = os.path.join(os.fspath(folder), FILE_NAME)
     try:
         os.makedirs(folder, exist_ok=True)
@@ -30,7 +30,7 @@ def save_beside(folder: str | os.PathLike[str], ctl: Control) -> None:
 
 
 def read_beside(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
-    """The state in a folder; None, and it is told, where there is none that can be read."""
+    """The state in a folder; None, with a warning, where none can be read."""
     path = os.path.join(os.fspath(folder), FILE_NAME)
     if not os.path.exists(path):
         print(f"gnmr: the checkpoint {folder} has no {FILE_NAME}: the controller starts afresh", file=sys.stderr)
@@ -44,7 +44,7 @@ def read_beside(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
 
 
 def take_over(ctl: Control, state: dict[str, Any] | None) -> None:
-    """Goes on from a state; one that does not fit is told, and the controller starts afresh."""
+    """Goes on from a state; with one that does not fit there is a warning, and the controller starts afresh."""
     if state is None:
         return
     try:

@@ -84,7 +84,7 @@ def _refuse(trainer: Any, clip: bool, rerun: bool) -> None:
 
 @dataclass
 class LoopChoice:
-    """How GNMR takes part, as `attach` was told."""
+    """The arguments of `attach` about the loop."""
 
     clip: bool
     rerun: bool

@@ -139,16 +139,16 @@ class CallbackHooks:
         algorithm = str(getattr(trainer.gradient_clip_algorithm, "value", trainer.gradient_clip_algorithm) or "norm")
         own = type(pl_module).configure_gradient_clipping
         if not own.__module__.startswith(_PACKAGES):
-            self._tell(f"{type(pl_module).__name__}.configure_gradient_clipping clips, behind GNMR's measurement")
+            self._print(f"{type(pl_module).__name__}.configure_gradient_clipping clips, behind GNMR's measurement")
             return None
         if not value or algorithm != "norm" or not self._clip:
             if value:
-                self._tell(f"Lightning clips (by {algorithm}), behind GNMR's measurement")
+                self._print(f"Lightning clips (by {algorithm}), behind GNMR's measurement")
             return None
         patches.replace(pl_module, "configure_gradient_clipping", lambda original: _leave_clipping)
         return float(value)
 
-    def _tell(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         if not self._options.get("quiet", False):
             print(f"gnmr: {text}", file=sys.stderr)
 

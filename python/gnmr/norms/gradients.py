@@ -277,7 +277,7 @@ class Gradients:
         try:
             numbers[self._units] = self.local_square()
         except Exception:
-            return numbers  # the failure that all will hear of stands behind this one
+            return numbers  # all ranks will learn of the failure that is behind this one
         return numbers
 
     def nothing(self) -> Tensor:

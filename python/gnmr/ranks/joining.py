@@ -104,7 +104,7 @@ def check_low_paths(model: nn.Module, units: Sequence[WatchedUnit]) -> None:
 
 
 def refuse_flat_parameters(model: nn.Module) -> None:
-    """The first FSDP puts many layers into one flat parameter: a unit's part of it cannot be told. Megatron's
+    """The first FSDP puts many layers into one flat parameter: a unit's part of it is not known. Megatron's
     distributed optimizer leaves each rank a stretch of one flat gradient."""
     for name, module in model.named_modules():
         settings = getattr(module, "ddp_config", None)

@@ -54,7 +54,7 @@ def laid_as(gradient: Tensor, parameter: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class UnitReport:
-    """What ranks tell each other of a unit."""
+    """What ranks report to each other about a unit."""
 
     name: str
     cost: int

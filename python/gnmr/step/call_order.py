@@ -95,7 +95,7 @@ class StepOrder:
 
 
 class _Hook:
-    """Does not keep what it tells alive."""
+    """Does not keep what it calls alive."""
 
     def __init__(self, order: StepOrder) -> None:
         self._order = weakref.ref(order)

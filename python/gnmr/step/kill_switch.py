@@ -38,9 +38,9 @@ class KillSwitch:
             else:
                 yield "", f"{MODE_VARIABLE}: expected armed, watch or high, got {mode!r}: nothing changes"
         for path, file in self._files:
-            told = file.poll()
-            if told is not None:
-                mode, note = told[0] or "", told[1]
+            found = file.poll()
+            if found is not None:
+                mode, note = found[0] or "", found[1]
                 if note:
                     yield "", f"{path}: {note}"
                 if mode:

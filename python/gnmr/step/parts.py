@@ -32,7 +32,7 @@ class ControlParts:
     exchange: Exchange | None  # None: there is one process
     source: Source
     replicas: Replicas
-    words: list[tuple[str, str]]  # of the kill switch, before the first step
+    requests: list[tuple[str, str]]  # modes that the kill switch asks for and why, before the first step
     make_supervisor: Callable[[int, int | None], _core.Supervisor]  # with this lag, going on with this step
     lag_is_free: bool  # nobody has asked for the one there is
     asked: Mapping[str, object] = field(default_factory=dict)  # of attach, beside the controller's options

@@ -93,7 +93,7 @@ class FirstForward:
     that was evaluation); a copy or a pickle of the model has one that does nothing."""
 
     def __init__(self, random: RandomState, look: Callable[[bool], None], forward: Callable[[], None]) -> None:
-        """`look` is told whether the whole model is compiled, `forward` of each forward that trains."""
+        """`look` gets whether the whole model is compiled, `forward` is called for each forward that trains."""
         self._random = random
         self._forward = forward
         self._look: Callable[[bool], None] | None = look
@@ -232,13 +232,13 @@ class Rerun:
         own: Sequence[InstalledSwitch],
         random: RandomState,
         closure: Closure,
-        meet: Callable[[Exception | None], None],
+        check: Callable[[Exception | None], None],
     ) -> None:
-        """`meet` is told how the preparation of a rerun went; it raises where the closure must not run."""
+        """`check` gets what failed while a rerun was prepared; it raises where the closure must not run."""
         self._model = model
         self._buffers: Buffers | None = None
         self._units = units
-        self._meet = meet
+        self._check = check
         self._own = own
         self._random = random
         self._closure = closure
@@ -263,7 +263,7 @@ class Rerun:
         """All units high, low paths compared: their errors. Afterwards those in `high` are."""
         measuring = [unit.switch if isinstance(unit.switch, MeasuringSwitch) else None for unit in self._units]
         try:
-            self._meet(failure_of(lambda: self._begin_trial(measuring)))
+            self._check(failure_of(lambda: self._begin_trial(measuring)))
             # Measuring is no part of what was compiled.
             with torch.compiler.set_stance("force_eager"):
                 self._run()
@@ -292,7 +292,7 @@ class Rerun:
     def with_high(self, high: Set[int], afterwards: Set[int]) -> None:
         """The step with these units high."""
         try:
-            self._meet(failure_of(lambda: self._begin(high)))
+            self._check(failure_of(lambda: self._begin(high)))
             self._run()
         finally:
             self._switch(afterwards)

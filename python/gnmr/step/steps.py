@@ -74,7 +74,7 @@ class Steps:
         self.number = 0  # of the last step that ended
         self.high: list[int] = []  # in force
         self.switchboard = Switchboard()
-        self.requests = list(parts.words)  # modes that the kill switch asks for, and why, for the next step
+        self.requests = list(parts.requests)  # modes that the kill switch asks for and why, for the next step
         self.fault = ""  # why it does nothing any more
         self.tally = Tally()  # for the summary
         self.random = RandomState()

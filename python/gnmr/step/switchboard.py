@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The user's word on which path units take: rules as the core reads them (gnmr/run/switch_rule.h)."""
+"""The user's choice of paths: rules as the core reads them (gnmr/run/switch_rule.h)."""
 
 from gnmr._core import Error, glob_matches
 

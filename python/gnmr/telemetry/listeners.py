@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is told of each step, and the numbers of one.
+"""Listeners of steps, and the numbers of a step.
 
-Goals: a listener that fails is told once and told nothing any more; the loop goes on. Non-goals: waiting for anybody.
+Goals: a listener that fails is reported once and removed; the loop goes on. Non-goals: waiting for a listener.
 """
 
 import math
@@ -31,15 +31,15 @@ class Listeners:
         self.active: list[Listener] = []
 
     def add(self, listener: Listener) -> None:
-        """It is told of each step from the next on."""
+        """It is called for each step from the next on."""
         self.active.append(listener)
 
     def remove(self, listener: Listener) -> None:
-        """It is told nothing any more, and is not closed."""
+        """It is called no more, and is not closed."""
         self.active.remove(listener)
 
-    def tell(self, result: StepResult, control: "Control") -> StepResult:
-        """Tells all of them; the result is what it was given."""
+    def notify(self, result: StepResult, control: "Control") -> StepResult:
+        """Calls all of them; the result is what it was given."""
         # A copy: one that fails leaves.
         for listener in tuple(self.active) if self.active else ():
             try:
