@@ -280,4 +280,4 @@ def test_a_model_without_listeners_pays_nothing() -> None:
     model, ctl = attached()
     assert torch.is_tensor(next(model.parameters()))
     result = gnmr.StepResult(1)
-    assert ctl.listeners.tell(result, ctl) is result
+    assert ctl.listeners.notify(result, ctl) is result

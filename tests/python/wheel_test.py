@@ -60,7 +60,7 @@ def test_a_wheel_is_built_and_used(tmp_path: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     package = [name for name in names if ".dist-info/" not in name]
     assert all(name.startswith("gnmr/") for name in package), package
-    for needed in ("gnmr/_core.pyi", "gnmr/py.typed", "gnmr/attaching.py"):
+    for needed in ("gnmr/_core.pyi", "gnmr/_option_types.py", "gnmr/py.typed", "gnmr/attaching.py"):
         assert needed in names
     subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "fresh")], check=True)
     python = tmp_path / "fresh" / "bin" / "python"
