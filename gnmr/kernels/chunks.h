@@ -28,7 +28,7 @@ struct Slice {
 };
 
 /// What a warp reads at once: eight 16-byte loads of each of its 32 lanes.
-inline constexpr std::size_t kRoundBytes = 4 * 1024;
+inline constexpr std::size_t kRoundBytes = std::size_t{4} * 1024;
 
 /// What one warp sums: eight rounds. An entry of 16 bytes for these is 0.05% of the bytes that are read; with twice as
 /// much the last warps of a small model would run alone for too long.

@@ -16,7 +16,7 @@ const std::vector<double> kCeilingFactors{1, 0.75, 1.5};
 constexpr std::uint32_t kManyUnits = 8192;
 
 /// `values` without those that come twice; the given one stays first.
-std::vector<double> each_once(std::vector<double> values) {
+std::vector<double> each_once(const std::vector<double>& values) {
   std::vector<double> once;
   for (const double value : values) {
     if (std::find(once.begin(), once.end(), value) == once.end()) once.push_back(value);
