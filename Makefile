@@ -28,7 +28,7 @@ OURS = $(shell git ls-files '*.cpp' '*.cu' '*.cuh' '*.h' '*.c')
 all: build
 
 help:
-	@sed -n '3,11s/^# \{0,1\}//p' Makefile
+	@sed -n '3,12s/^# \{0,1\}//p' Makefile
 
 build:
 	@scripts/install_dependencies.sh build

@@ -3,14 +3,14 @@
 
     python bench/compare_builds.py OLD/build NEW/build [--pairs 12] [--only controller,python] [--limit 1.02]
 
-Both folders must hold a complete build with benchmarks (`make bench`). The two builds take turns, in the order old, new,
-new, old, so that a machine whose speed drifts affects both alike. Each case prints the median time of the old build and the
-ratio new / old with its 95% interval (Student's t over the logarithms of the pairs). The exit status is 1 where the upper
-end of an interval is above the limit.
+Both folders must hold a complete build with benchmarks (`make bench`). The two builds take turns, in the order old,
+new, new, old, so that a machine whose speed drifts affects both alike. Each case prints the median time of the old
+build and the ratio new / old with its 95% interval (Student's t over the logarithms of the pairs). The exit status is
+1 where the upper end of an interval is above the limit.
 
-Cases: `controller` (one step over 280 and 44,544 units), `replay` (a CSV trace of 32 MiB), `train` (steps of the training
-engine, with and without the low path), `wide` (one block with the widths of LLaMA-2 13B; needs 6 GB per build), `python`
-(`ctl.step`, and forward and backward of a layer with our low path).
+Cases: `controller` (one step over 280 and 44,544 units), `replay` (a CSV trace of 32 MiB), `train` (steps of the
+training engine, with and without the low path), `wide` (one block with the widths of LLaMA-2 13B; needs 6 GB per
+build), `python` (`ctl.step`, and forward and backward of a layer with our low path).
 """
 
 import argparse

@@ -61,7 +61,8 @@ void add_report_command(CLI::App& program, Command& chosen) {
       ->add_option("-o,--out", arguments->out_path,
                    "File to write [report.html in the directory]; - is standard output")
       ->type_name("FILE");
-  command->add_flag("--plain", arguments->plain, "No script in the page: charts are given in words, and the file is small");
+  command->add_flag("--plain", arguments->plain,
+                    "No script in the page: charts are given in words, and the file is small");
   command->add_flag("-q,--quiet", arguments->quiet, "Print nothing but errors");
   command->footer(std::string("The file needs nothing else: no network, no other files. Open it in any browser.\n\n"
                               "Examples:\n"

@@ -34,7 +34,8 @@ TEST(NumberText, ReadsEveryForm) {
   EXPECT_EQ(parsed("1e+2"), 100);
   EXPECT_EQ(parsed("1E-2"), 0.01);
   EXPECT_EQ(parsed("0001"), 1);
-  for (const char* text : {"inf", "INF", "+Inf", "infinity", "Infinity", "+INFINITY"}) EXPECT_EQ(parsed(text), kInfinite);
+  for (const char* text : {"inf", "INF", "+Inf", "infinity", "Infinity", "+INFINITY"})
+    EXPECT_EQ(parsed(text), kInfinite);
   EXPECT_EQ(parsed("-inf"), -kInfinite);
   for (const char* text : {"nan", "NaN", "+NAN", "-nan"}) EXPECT_TRUE(std::isnan(parsed(text)));
   EXPECT_TRUE(std::signbit(parsed("-0")));

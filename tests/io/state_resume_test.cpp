@@ -19,7 +19,7 @@ using golden::load_golden;
 
 nlohmann::json decide(Controller& controller, const GoldenRow& row) {
   return golden::decision_json(controller.step({.step = row.step, .norms = row.norms, .sampled = row.sampled}),
-                             controller.units());
+                               controller.units());
 }
 
 // Saves after every `stride`-th row and follows each copy to the end, or for `longest` rows.

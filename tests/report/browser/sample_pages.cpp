@@ -42,8 +42,7 @@ int main(int argument_count, char** arguments) {
     // Nothing but a few steps of a run without a controller.
     gnmr::test::write_sample_run((folder / "bare").string(), {.controller = "none", .steps = 3, .with_faults = false});
     for (const char* const name : {"run", "suite", "odd", "bare"}) write_pages(folder, name);
-    std::ofstream(folder / "sweep.html", std::ios::binary)
-        << gnmr::report::sweep_html(gnmr::test::sample_sweep());
+    std::ofstream(folder / "sweep.html", std::ios::binary) << gnmr::report::sweep_html(gnmr::test::sample_sweep());
   } catch (const std::exception& error) {
     std::fprintf(stderr, "gnmr_report_sample_pages: %s\n", error.what());
     return 1;
