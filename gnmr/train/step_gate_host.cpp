@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gnmr/kernels/signals_reference.h"
+#include "gnmr/kernels/signals_host.h"
 #include "gnmr/train/step_gate.h"
 #include "gnmr/train/step_gate_signals.h"
 
@@ -27,7 +27,7 @@ class HostGate : public StepGate {
  private:
   HostGateParts parts_;
   kernels::SignalSettings settings_;
-  kernels::ReferenceSignals signals_;
+  kernels::HostSignals signals_;
 };
 
 }  // namespace

@@ -13,7 +13,7 @@
 #include "core/random_run.h"
 #include "gnmr/core/judge_gated.h"
 #include "gnmr/core/signal_rules.h"
-#include "gnmr/kernels/signals_reference.h"
+#include "gnmr/kernels/signals_host.h"
 
 namespace gnmr::testing {
 
@@ -56,7 +56,7 @@ class RandomGate {
 
   std::uint32_t units_;
   kernels::SignalSettings settings_;
-  kernels::ReferenceSignals signals_;
+  kernels::HostSignals signals_;
 };
 
 /// Options that a judge with a gate takes.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Signals and alarm on the device against the core and against the reference, bit for bit.
-#include "gnmr/kernels/signals_reference.h"
+#include "gnmr/kernels/signals_host.h"
 #include "kernels/check.h"
 #include "kernels/judged_run.h"
 
@@ -88,7 +88,7 @@ void check_many_units(Checks& checks) {
   Random random(21);
   const SignalSettings settings = settings_of(Options::preset("default"), Selector::trial);
   RandomRun run(random, units);
-  ReferenceSignals reference(units, settings);
+  HostSignals reference(units, settings);
   Watcher watcher(units, settings);
   std::string trouble;
   for (int i = 0; i < 40 && trouble.empty(); ++i) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What signals.h computes, unit by unit, on the host: the answer that the kernels are compared with, bit for bit.
+// What signals.h computes, unit by unit, on the host: runs without a GPU use it, and the kernels are compared with it,
+// bit for bit.
 //
-// Goals: the same header as the device, in a plain loop; tests compare it with the core. Non-goals: speed.
+// Goals: the same arithmetic as on the device, in a plain loop; tests compare it with the core. Non-goals: speed.
 // The file is compiled with -ffp-contract=off.
 #pragma once
 
@@ -14,9 +15,9 @@
 namespace gnmr::kernels {
 
 /// The histories of all units, on the host.
-class ReferenceSignals {
+class HostSignals {
  public:
-  ReferenceSignals(std::uint32_t units, const SignalSettings& settings);
+  HostSignals(std::uint32_t units, const SignalSettings& settings);
 
   void set_flags(std::span<const std::uint8_t> flags) { flags_.assign(flags.begin(), flags.end()); }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gnmr/kernels/signals_reference.h"
+#include "gnmr/kernels/signals_host.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -73,7 +73,7 @@ void remember(SignalMemory& memory, const SignalSettings& settings, std::uint32_
   }
 }
 
-ReferenceSignals::ReferenceSignals(std::uint32_t units, const SignalSettings& settings)
+HostSignals::HostSignals(std::uint32_t units, const SignalSettings& settings)
     : units_(units),
       settings_(settings),
       memory_(empty_memory(units, settings)),
@@ -81,7 +81,7 @@ ReferenceSignals::ReferenceSignals(std::uint32_t units, const SignalSettings& se
       risks_(units),
       severities_(units) {}
 
-const StepAlarm& ReferenceSignals::observe(const SignalInputs& inputs, Hold given) {
+const StepAlarm& HostSignals::observe(const SignalInputs& inputs, Hold given) {
   const Hold hold = inputs.hold != nullptr ? *inputs.hold : given;
   SignalMemory next = memory_;
   const StepColumns step{.rules = settings_.rules,

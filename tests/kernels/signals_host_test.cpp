@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gnmr/kernels/signals_reference.h"
+#include "gnmr/kernels/signals_host.h"
 
 #include <gtest/gtest.h>
 
@@ -21,13 +21,13 @@ static_assert(static_cast<int>(Risk::non_finite) == static_cast<int>(RiskKind::n
 static_assert(static_cast<int>(Risk::rise) == static_cast<int>(RiskKind::rise));
 static_assert(static_cast<int>(Risk::fall) == static_cast<int>(RiskKind::fall));
 
-TEST(ReferenceSignals, FindsWhatTheCoreFindsInRandomRuns) {
+TEST(HostSignals, FindsWhatTheCoreFindsInRandomRuns) {
   std::size_t reruns = 0;
   std::size_t held = 0;
   std::size_t calm = 0;
   for (std::uint64_t seed = 0; seed < 150; ++seed) {
     JudgedRun run(seed);
-    ReferenceSignals signals(run.units(), run.settings());
+    HostSignals signals(run.units(), run.settings());
     for (int i = 0; i < 120; ++i) {
       const WatchedStep& step = run.next();
       signals.set_flags(step.flags);
@@ -48,11 +48,11 @@ TEST(ReferenceSignals, FindsWhatTheCoreFindsInRandomRuns) {
   EXPECT_GT(calm, 5000u);
 }
 
-TEST(ReferenceSignals, GoesOnFromTheMemoryOfTheCore) {
+TEST(HostSignals, GoesOnFromTheMemoryOfTheCore) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     JudgedRun run(seed);
     for (int i = 0; i < 60 || !run.has_ended(); ++i) run.next();
-    ReferenceSignals signals(run.units(), run.settings());
+    HostSignals signals(run.units(), run.settings());
     signals.load(run.memory());
     for (int i = 0; i < 60; ++i) {
       const WatchedStep& step = run.next();
@@ -65,13 +65,13 @@ TEST(ReferenceSignals, GoesOnFromTheMemoryOfTheCore) {
   }
 }
 
-TEST(ReferenceSignals, FindsTheRisksOfTheGoldenTraces) {
+TEST(HostSignals, FindsTheRisksOfTheGoldenTraces) {
   for (const std::string& name : io::golden::golden_names()) {
     const io::golden::GoldenRun run = io::golden::load_golden(name);
     Controller controller(run.units, run.options);
     const auto units = static_cast<std::uint32_t>(run.units.size());
     const SignalSettings settings = testing::settings_of(run.options, Selector::norms);
-    ReferenceSignals signals(units, settings);
+    HostSignals signals(units, settings);
     for (const io::golden::GoldenRow& row : run.rows) {
       const ControllerState before = controller.save();
       std::vector<std::uint8_t> flags(units);
@@ -106,7 +106,7 @@ TEST(ReferenceSignals, FindsTheRisksOfTheGoldenTraces) {
   }
 }
 
-TEST(ReferenceSignals, WantsAWindow) { EXPECT_THROW(ReferenceSignals(3, {.rules = {}, .window = 0}), Error); }
+TEST(HostSignals, WantsAWindow) { EXPECT_THROW(HostSignals(3, {.rules = {}, .window = 0}), Error); }
 
 }  // namespace
 }  // namespace gnmr::kernels
