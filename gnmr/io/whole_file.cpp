@@ -16,7 +16,7 @@
 #include <optional>
 
 #include "gnmr/core/error.h"
-#include "gnmr/io/file_descriptor.h"
+#include "gnmr/io/checksum.h"
 #include "gnmr/io/text_error.h"
 
 namespace gnmr::io {
@@ -60,65 +60,6 @@ std::string folder_of(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
-// A file that is unlinked again unless it is renamed to its place.
-class TemporaryFile {
- public:
-  TemporaryFile(const std::string& folder, const std::string& target) : target_(target) {
-    static std::atomic<unsigned> counter{0};
-    constexpr int kAttempts = 100;
-    for (int attempt = 0; attempt < kAttempts; ++attempt) {
-      const auto ticks = std::chrono::steady_clock::now().time_since_epoch().count();
-      path_ = folder + "/.gnmr-" + std::to_string(::getpid()) + "-" + std::to_string(counter.fetch_add(1)) + "-" +
-              std::to_string(ticks) + ".tmp";
-      file_ = FileDescriptor(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-      if (file_.is_open()) return;
-      if (errno != EEXIST) break;
-    }
-    path_.clear();
-    throw_output_errno(target_, "cannot create a file beside it");
-  }
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
-  ~TemporaryFile() {
-    if (!path_.empty()) ::unlink(path_.c_str());
-  }
-
-  void take_mode(mode_t mode) {
-    if (::fchmod(file_.get(), mode & 07777U) != 0) throw_output_errno(target_, "cannot keep its permissions");
-  }
-
-  void write(std::string_view content) {
-    while (!content.empty()) {
-      const ssize_t written = ::write(file_.get(), content.data(), content.size());
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) throw_output_errno(target_, "cannot write it");
-      content.remove_prefix(static_cast<std::size_t>(written));
-    }
-    if (::fsync(file_.get()) != 0) throw_output_errno(target_, "cannot force it to the disk");
-    if (file_.close() != 0) throw_output_errno(target_, "cannot write it");
-  }
-
-  void rename_to_target() {
-    if (::rename(path_.c_str(), target_.c_str()) != 0)
-      throw_output_errno(target_, "cannot put the new file in its place");
-    path_.clear();
-  }
-
- private:
-  std::string target_;
-  std::string path_;
-  FileDescriptor file_;
-};
-
-// The rename itself must survive a power cut. Some file systems do not know how, which is no reason to fail.
-void force_folder_to_disk(const std::string& folder, const std::string& target) {
-  const FileDescriptor handle(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!handle.is_open()) return;
-  if (::fsync(handle.get()) != 0 && errno != EINVAL && errno != ENOTSUP && errno != EBADF) {
-    throw_output_errno(target, "it is written, but its folder cannot be forced to the disk");
-  }
-}
-
 }  // namespace
 
 std::string read_whole_file(const std::string& path, std::size_t largest) {
@@ -136,17 +77,68 @@ std::string read_file_start(const std::string& path, std::size_t count) {
   return read_up_to(file, path, count);
 }
 
-void replace_file(const std::string& path, std::string_view content) {
-  const std::string target = resolve_links(path);
-  const std::string folder = folder_of(target);
+StreamedFile::StreamedFile(const std::string& path) : target_(resolve_links(path)), folder_(folder_of(target_)) {
   struct stat old_status {};
-  const bool exists = ::stat(target.c_str(), &old_status) == 0;
+  const bool exists = ::stat(target_.c_str(), &old_status) == 0;
   if (exists && !S_ISREG(old_status.st_mode)) throw OutputError(path + ": not a regular file, it is left alone");
-  TemporaryFile temporary(folder, target);
-  if (exists) temporary.take_mode(old_status.st_mode);
-  temporary.write(content);
-  temporary.rename_to_target();
-  force_folder_to_disk(folder, target);
+  open_beside();
+  if (exists && ::fchmod(file_.get(), old_status.st_mode & 07777U) != 0) {
+    const int error = errno;
+    ::unlink(temporary_.c_str());
+    errno = error;
+    throw_output_errno(target_, "cannot keep its permissions");
+  }
+}
+
+void StreamedFile::open_beside() {
+  static std::atomic<unsigned> counter{0};
+  constexpr int kAttempts = 100;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    const auto ticks = std::chrono::steady_clock::now().time_since_epoch().count();
+    temporary_ = folder_ + "/.gnmr-" + std::to_string(::getpid()) + "-" + std::to_string(counter.fetch_add(1)) + "-" +
+                 std::to_string(ticks) + ".tmp";
+    file_ = FileDescriptor(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    if (file_.is_open()) return;
+    if (errno != EEXIST) break;
+  }
+  throw_output_errno(target_, "cannot create a file beside it");
+}
+
+StreamedFile::~StreamedFile() {
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+void StreamedFile::write(std::string_view bytes) {
+  while (!bytes.empty()) {
+    // What is summed is still in the cache when it is written.
+    constexpr std::size_t kPiece = std::size_t{1} << 20;
+    const ssize_t written = ::write(file_.get(), bytes.data(), std::min(bytes.size(), kPiece));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) throw_output_errno(target_, "cannot write it");
+    crc32c_ = crc32c(bytes.substr(0, static_cast<std::size_t>(written)), crc32c_);
+    bytes.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+void StreamedFile::commit() {
+  if (::fsync(file_.get()) != 0) throw_output_errno(target_, "cannot force it to the disk");
+  if (file_.close() != 0) throw_output_errno(target_, "cannot write it");
+  if (::rename(temporary_.c_str(), target_.c_str()) != 0) {
+    throw_output_errno(target_, "cannot put the new file in its place");
+  }
+  temporary_.clear();
+  // The rename itself must survive a power cut. Some file systems do not know how, which is no reason to fail.
+  const FileDescriptor handle(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!handle.is_open()) return;
+  if (::fsync(handle.get()) != 0 && errno != EINVAL && errno != ENOTSUP && errno != EBADF) {
+    throw_output_errno(target_, "it is written, but its folder cannot be forced to the disk");
+  }
+}
+
+void replace_file(const std::string& path, std::string_view content) {
+  StreamedFile file(path);
+  file.write(content);
+  file.commit();
 }
 
 }  // namespace gnmr::io

@@ -18,8 +18,8 @@
 #include "gnmr/io/file_descriptor.h"
 #include "gnmr/io/json_text.h"
 #include "gnmr/io/text_error.h"
+#include "gnmr/io/whole_file.h"
 #include "gnmr/models/safetensors_header.h"
-#include "gnmr/models/streamed_file.h"
 
 static_assert(std::endian::native == std::endian::little, "the data of a safetensors file are little-endian");
 
@@ -171,7 +171,7 @@ io::FileSums write_safetensors(const std::string& path, const NamedTensors& tens
   for (const PlannedTensor& one : planned) header.tensors.push_back(one.stored);
   const std::string first_bytes = safetensors_header_bytes(header);
   if (first_bytes.size() > kLargestHeader) throw io::error_at(path, "too many tensors for one header");
-  StreamedFile file(path);
+  io::StreamedFile file(path);
   file.write(first_bytes);
   io::FileSums sums{.bytes = first_bytes.size(), .crc32c = file.take_crc32c()};
   for (const PlannedTensor& one : planned) {
