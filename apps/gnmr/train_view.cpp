@@ -80,7 +80,7 @@ void TrainView::draw(const run::TrainLine& line, double seconds) {
   const std::string skipped = line.applied ? "" : ", no update";
   const std::string facts =
       fmt::format("step {}/{}  loss {:.4f}  {:.0f} tokens/s  {} in recovery  {} left{}", line.step, steps, recent_loss_,
-                  speed, line.recovered, clock_text(left), skipped);
+                  speed, line.recovered.value_or(0), clock_text(left), skipped);
   if (!moving_) {
     put(style_.stream, facts + "\n");
     return;

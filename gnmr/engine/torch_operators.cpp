@@ -18,7 +18,7 @@ class SilentObserver : public run::TrainObserver {
   void started(const run::TrainStart&) override {}
   void stepped(const run::TrainLine& line) override {
     losses.push_back(line.loss);
-    seconds.push_back(line.seconds);
+    seconds.push_back(line.seconds.value_or(0));
   }
   void evaluated(const run::EvalLine&) override {}
   void noted(const std::string& text) override { notes.push_back(text); }

@@ -6,23 +6,21 @@
 #include <charconv>
 #include <cstddef>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "gnmr/core/error.h"
 #include "gnmr/io/checksum.h"
+#include "gnmr/io/json.h"
 #include "gnmr/io/json_text.h"
-#include "gnmr/io/json_unique.h"
 #include "gnmr/io/text_error.h"
 #include "gnmr/io/whole_file.h"
 
 namespace gnmr::io {
 namespace {
 
-using nlohmann::json;
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kManifestVersion = 1;
+constexpr std::int64_t kManifestVersion = 1;
 constexpr std::size_t kLargestManifest = std::size_t{1} << 30;
 constexpr std::size_t kDigits = 8;
 // The end of a manifest: what it has behind the part that its own checksum covers.
@@ -41,29 +39,6 @@ std::uint32_t sum_of_hex(std::string_view text, std::string_view key) {
   return sum;
 }
 
-std::uint32_t sum_at(const json& value, std::string_view key) {
-  if (!value.is_string()) throw Error(fmt::format("`{}`: expected a string", key));
-  return sum_of_hex(value.get_ref<const std::string&>(), key);
-}
-
-const json& member(const json& object, const char* key) {
-  const auto found = object.find(key);
-  if (found == object.end()) throw Error(fmt::format("`{}` is missing", key));
-  return *found;
-}
-
-const json& object_at(const json& object, const char* key) {
-  const json& value = member(object, key);
-  if (!value.is_object()) throw Error(fmt::format("`{}`: expected an object", key));
-  return value;
-}
-
-std::uint64_t whole_at(const json& object, const char* key) {
-  const json& value = member(object, key);
-  if (!value.is_number_unsigned()) throw Error(fmt::format("`{}`: expected a whole number", key));
-  return value.get<std::uint64_t>();
-}
-
 // What is said of a manifest must hold before its words are believed: a changed bit may leave it valid JSON.
 void check_own_sum(std::string_view text) {
   const std::size_t tail = kOwnSumKey.size() + kDigits + kEnd.size();
@@ -77,11 +52,12 @@ void check_own_sum(std::string_view text) {
   }
 }
 
-FileSums parse_file(const json& file) {
-  if (!file.is_object()) throw Error("expected an object");
-  FileSums sums{.bytes = whole_at(file, "bytes"), .crc32c = sum_at(member(file, "crc32c"), "crc32c")};
-  if (!file.contains("tensors")) return sums;
-  for (const auto& [name, sum] : object_at(file, "tensors").items()) sums.tensors.emplace(name, sum_at(sum, name));
+FileSums parse_file(const JsonObject& file) {
+  FileSums sums{.bytes = file.count("bytes"), .crc32c = sum_of_hex(file.text("crc32c"), "crc32c")};
+  const auto tensors = file.object_if("tensors");
+  if (!tensors) return sums;
+  for (const auto& [name, sum] : tensors->json().items())
+    sums.tensors.emplace(name, sum_of_hex(tensors->text(name), name));
   return sums;
 }
 
@@ -118,22 +94,14 @@ std::string write_checksums(const FolderSums& sums) {
 
 FolderSums parse_checksums(std::string_view text) {
   check_own_sum(text);
-  json document;
-  try {
-    document = parse_unique<json>(
-        text, [](const std::string& key) { throw Error(fmt::format("{} is there twice", in_quotes(key))); });
-  } catch (const json::exception&) {
-    throw Error("not JSON");
-  }
-  if (!document.is_object()) throw Error("not a JSON object");
-  const std::uint64_t version = whole_at(document, "version");
-  if (version != kManifestVersion) {
-    throw Error(fmt::format("version {}, this program reads {}", version, kManifestVersion));
-  }
+  const Json document = parse_json(text);
+  const JsonObject object(document);
+  object.check_version(kManifestVersion);
   FolderSums sums;
-  for (const auto& [name, file] : object_at(document, "files").items()) {
+  const JsonObject files = object.object("files");
+  for (const auto& [name, file] : files.json().items()) {
     try {
-      sums.emplace(name, parse_file(file));
+      sums.emplace(name, parse_file(JsonObject(file)));
     } catch (const Error& error) {
       throw error_at(in_quotes(name), error.what());
     }

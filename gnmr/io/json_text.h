@@ -3,12 +3,14 @@
 //
 // Goals: writers that print a line a step without building a document first; text that any JSON reader accepts
 // whatever bytes a name holds.
-// Non-goals: reading JSON (but what a reader's message says is put in words here), documents in memory, layout.
+// Non-goals: reading JSON and documents in memory (json.h; but what a reader's message says is put in words here),
+// layout.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 namespace gnmr::io {
 
@@ -26,6 +28,21 @@ void append_json_number(std::string& out, std::int64_t value);
 
 /// Appends a whole number.
 void append_json_number(std::string& out, std::uint64_t value);
+
+/// Appends `,"key":value`: another member of an object.
+template <typename Value>
+void append_json_member(std::string& out, std::string_view key, const Value& value) {
+  out += ",\"";
+  out += key;
+  out += "\":";
+  if constexpr (std::is_same_v<Value, bool>) {
+    out += value ? "true" : "false";
+  } else if constexpr (std::is_arithmetic_v<Value>) {
+    append_json_number(out, value);
+  } else {
+    append_json_string(out, value);
+  }
+}
 
 /// Throws an `Error` where brackets are nested deeper than any file of ours has them. To be called before a text
 /// becomes a document: documents are copied and printed by functions that call themselves for each level.

@@ -4,41 +4,24 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <unordered_map>
 #include <utility>
 
 #include "gnmr/core/error.h"
 #include "gnmr/core/message_text.h"
+#include "gnmr/io/json.h"
 #include "gnmr/io/json_text.h"
-#include "gnmr/io/json_unique.h"
 #include "gnmr/io/line_reader.h"
 #include "gnmr/io/whole_file.h"
 
 namespace gnmr::io {
 namespace {
 
-using nlohmann::json;
-
 constexpr std::array<std::string_view, 1> kFileKeys{"units"};
 constexpr std::array<std::string_view, 3> kEntryKeys{"name", "cost", "group"};
 constexpr std::uint64_t kMaxCost = std::uint64_t{1} << 53;  // the most that all costs together may be
 
-json parse_without_repeated_keys(std::string_view text, const std::string& file) {
-  try {
-    refuse_deep_json(text);
-  } catch (const Error& error) {
-    throw Error(file + ": " + error.what());
-  }
-  try {
-    return parse_unique<json>(
-        text, [&](const std::string& key) { throw Error(file + ": the key " + in_quotes(key) + " is there twice"); });
-  } catch (const json::exception& error) {
-    throw Error(file + ": " + json_error_text(error.what(), text));
-  }
-}
-
-std::int64_t read_cost(const json& cost, const std::string& place) {
+std::int64_t read_cost(const Json& cost, const std::string& place) {
   if (!cost.is_number()) throw Error(place + ": cost must be a number");
   // Two ways, because a whole number just above the limit would round to it as a double.
   if (cost.is_number_unsigned() && cost.get<std::uint64_t>() >= 1 && cost.get<std::uint64_t>() <= kMaxCost) {
@@ -51,14 +34,14 @@ std::int64_t read_cost(const json& cost, const std::string& place) {
   return static_cast<std::int64_t>(value);
 }
 
-std::string read_group(const json& group, const std::string& place) {
+std::string read_group(const Json& group, const std::string& place) {
   if (group.is_null()) return {};
   if (!group.is_string()) throw Error(place + ": group must be a string or null");
   return group.get<std::string>();
 }
 
 // Only what the entry says; the unit's place comes from the trace.
-Unit read_entry(const json& entry, const std::string& place) {
+Unit read_entry(const Json& entry, const std::string& place) {
   if (!entry.is_object()) throw Error(place + ": must be an object");
   Unit unit;
   for (const auto& [key, value] : entry.items()) {
@@ -77,7 +60,7 @@ Unit read_entry(const json& entry, const std::string& place) {
   return unit;
 }
 
-const json& units_of(const json& document, const std::string& file) {
+const Json& units_of(const Json& document, const std::string& file) {
   if (!document.is_object()) throw Error(file + ": must be an object with the key \"units\"");
   for (const auto& [key, value] : document.items()) {
     if (key != "units") throw Error(file + ": unknown key " + in_quotes(key) + did_you_mean(key, kFileKeys));
@@ -92,8 +75,14 @@ const json& units_of(const json& document, const std::string& file) {
 
 std::vector<Unit> parse_units(std::string_view text, const std::string& file,
                               const std::vector<std::string>& trace_units) {
-  const json document = parse_without_repeated_keys(text, file);
-  const json& entries = units_of(document, file);
+  const Json document = [&] {
+    try {
+      return parse_json(text);
+    } catch (const Error& error) {
+      throw error_at(file, error.what());
+    }
+  }();
+  const Json& entries = units_of(document, file);
   std::vector<Unit> units(trace_units.size());
   std::unordered_map<std::string_view, std::size_t> index;
   for (std::size_t i = 0; i < units.size(); ++i) {

@@ -11,6 +11,7 @@
 #include "gnmr/io/journal_reader.h"
 #include "gnmr/lab/fault_harm.h"
 #include "gnmr/lab/fault_list.h"
+#include "gnmr/lab/gap.h"
 #include "gnmr/lab/run_detection.h"
 #include "gnmr/run/harm.h"
 #include "gnmr/run/metrics.h"
@@ -23,13 +24,6 @@ namespace fs = std::filesystem;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-double median_or_nan(std::vector<double> values) {
-  if (values.empty()) return kNan;
-  const std::size_t middle = values.size() / 2;
-  std::sort(values.begin(), values.end());
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
-
 /// Whether the controller's decisions are carried out; elsewhere its journal tells what it would have done.
 bool switches(const run::RunInfo& info) {
   return info.settings.controller == "gnmr" && info.settings.random_units.empty() && !info.settings.oracle;
@@ -41,9 +35,10 @@ void add_training(const std::vector<run::TrainLine>& lines, const run::RunInfo& 
   double high = 0;
   double peak = 0;
   for (const run::TrainLine& line : lines) {
-    recovered += static_cast<double>(line.recovered);
+    const auto units_recovered = static_cast<double>(line.recovered.value_or(0));
+    recovered += units_recovered;
     high += static_cast<double>(line.high);
-    peak = std::max(peak, static_cast<double>(line.recovered));
+    peak = std::max(peak, units_recovered);
     if (!line.applied) ++cell.skipped_updates;
   }
   const auto count = static_cast<double>(lines.size());
@@ -103,10 +98,10 @@ double typical_ms(const std::vector<run::TrainLine>& lines, const std::vector<ru
   std::vector<double> milliseconds;
   std::vector<double> all;
   for (const run::TrainLine& line : lines) {
-    all.push_back(1000 * line.seconds);
-    if (!longer.contains(line.step)) milliseconds.push_back(1000 * line.seconds);
+    all.push_back(1000 * line.seconds.value_or(0));
+    if (!longer.contains(line.step)) milliseconds.push_back(all.back());
   }
-  return median_or_nan(milliseconds.empty() ? std::move(all) : std::move(milliseconds));
+  return median(milliseconds.empty() ? std::move(all) : std::move(milliseconds));
 }
 
 }  // namespace

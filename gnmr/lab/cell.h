@@ -90,4 +90,7 @@ std::string write_cell(const CellResult& cell);
 /// A result from JSON; keys that are not known are skipped. `file` is for messages.
 CellResult parse_cell(std::string_view text, const std::string& file);
 
+/// Of such a text only `arm`, `seed` and `run`, of which the last two may be missing.
+CellResult parse_cell_place(std::string_view text, const std::string& file);
+
 }  // namespace gnmr::lab

@@ -6,12 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <memory>
 #include <tuple>
 
 #include "gnmr/core/error.h"
-#include "gnmr/io/byte_source.h"
-#include "gnmr/io/line_reader.h"
+#include "gnmr/io/json.h"
 #include "gnmr/io/text_error.h"
 #include "gnmr/lab/cell_json.h"
 #include "gnmr/lab/fault_suite.h"
@@ -97,19 +95,28 @@ bool holds_suite(const fs::path& folder) {
   return fs::exists(folder / kSuiteFileName, ignored);
 }
 
-FaultCell fault_cell_of(const Json& object) {
-  const std::int64_t version = run::whole_of(run::field(object, "version"), "version");
-  if (version != kLineVersion) {
-    throw Error(fmt::format("version {}, this program reads {}", version, kLineVersion));
-  }
-  FaultCell cell{.fault = run::text_of(run::field(object, "fault"), "fault")};
+/// Settings in the order in which told_settings gives them: a file of ours is written again as it was.
+std::vector<SettingText> settings_in_order(const io::JsonObject& object) {
+  std::vector<SettingText> settings;
+  for (const auto& [name, text] : object.json().items()) settings.push_back({name, object.text(name)});
+  const auto& specs = run::setting_specs();
+  const auto options = option_specs();
+  const auto place = [&](const SettingText& setting) {
+    const auto is_named = [&](const auto& spec) { return spec.name == setting.name; };
+    return std::pair(std::find_if(specs.begin(), specs.end(), is_named) - specs.begin(),
+                     std::find_if(options.begin(), options.end(), is_named) - options.begin());
+  };
+  std::stable_sort(settings.begin(), settings.end(),
+                   [&](const SettingText& a, const SettingText& b) { return place(a) < place(b); });
+  return settings;
+}
+
+FaultCell fault_cell_of(const io::JsonObject& object) {
+  object.check_version(kLineVersion);
+  FaultCell cell{.fault = object.text("fault"),
+                 .settings = settings_in_order(object.object("settings")),
+                 .result = cell_of(object.object("cell"))};
   fault_subject(cell.fault);
-  const Json& settings = run::field(object, "settings");
-  if (!settings.is_object()) throw Error("`settings`: expected an object");
-  for (const auto& [name, text] : settings.items()) cell.settings.push_back({name, run::text_of(text, name)});
-  const Json& result = run::field(object, "cell");
-  if (!result.is_object()) throw Error("`cell`: expected an object");
-  cell.result = cell_of(result);
   return cell;
 }
 
@@ -165,32 +172,24 @@ std::vector<FaultCell> cells_in_folder(const std::string& folder) {
 }
 
 std::vector<FaultCell> cells_in_file(const std::string& path) {
-  const std::unique_ptr<io::ByteSource> source = io::open_byte_source(path);
-  io::LineReader lines(*source);
   std::vector<FaultCell> cells;
-  std::string_view text;
-  while (lines.next(text)) {
-    try {
-      const Json object = run::parse_object(text);
-      if (run::text_of(run::field(object, "kind"), "kind") == "cell") cells.push_back(fault_cell_of(object));
-    } catch (const Error& error) {
-      throw io::error_at(io::at_line(path, lines.line_number()), error.what());
-    }
-  }
+  io::read_json_lines(path, io::OpenEnd::whole, [&](const io::JsonObject& line) {
+    if (line.text("kind") == "cell") cells.push_back(fault_cell_of(line));
+  });
   return cells;
 }
 
 std::string cell_lines(const std::vector<FaultCell>& cells) {
   std::string lines;
   for (const FaultCell& cell : cells) {
-    Json settings = Json::object();
+    io::OrderedJson settings = io::OrderedJson::object();
     for (const SettingText& text : cell.settings) settings[text.name] = text.value;
-    const Json object{{"kind", "cell"},
-                      {"version", kLineVersion},
-                      {"fault", cell.fault},
-                      {"site", fault_subject(cell.fault).site},
-                      {"settings", std::move(settings)},
-                      {"cell", cell_json(cell.result)}};
+    const io::OrderedJson object{{"kind", "cell"},
+                                 {"version", kLineVersion},
+                                 {"fault", cell.fault},
+                                 {"site", fault_subject(cell.fault).site},
+                                 {"settings", std::move(settings)},
+                                 {"cell", cell_json(cell.result)}};
     lines += object.dump() + "\n";
   }
   return lines;

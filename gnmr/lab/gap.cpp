@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gnmr/lab/gap.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <vector>
@@ -16,6 +17,13 @@ constexpr std::array<double, 30> kStudent{
 constexpr double kNormal = 1.959963984540054;
 
 }  // namespace
+
+double median(std::vector<double> numbers) {
+  if (numbers.empty()) return std::nan("");
+  const std::size_t middle = numbers.size() / 2;
+  std::sort(numbers.begin(), numbers.end());
+  return numbers.size() % 2 == 1 ? numbers[middle] : (numbers[middle - 1] + numbers[middle]) / 2;
+}
 
 double student_quantile(std::size_t degrees_of_freedom) {
   if (degrees_of_freedom == 0) return std::nan("");

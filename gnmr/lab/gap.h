@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <optional>
 #include <span>
+#include <vector>
 
 namespace gnmr::lab {
 
@@ -27,6 +28,9 @@ struct Estimate {
 
 /// The estimate from numbers that are all finite; a count of 0 where there are none.
 Estimate estimate(std::span<const double> numbers);
+
+/// The median; NaN where there are no numbers.
+double median(std::vector<double> numbers);
 
 /// The 97.5% quantile of Student's distribution with so many degrees of freedom, at least 1.
 double student_quantile(std::size_t degrees_of_freedom);

@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "gnmr/core/error.h"
-#include "gnmr/lab/json_values.h"
+#include "gnmr/io/json.h"
 
 namespace gnmr::lab {
 
@@ -35,15 +35,14 @@ void ProgressFollower::forget_from(std::int64_t step) {
 
 void ProgressFollower::take(const std::string& line) {
   try {
-    const Json object = run::parse_object(line);
-    const std::string kind = run::text_of(run::field(object, "kind"), "kind");
+    const io::Json document = io::parse_json(line);
+    const io::JsonObject object(document);
+    const std::string kind = object.text("kind");
     if (kind != "train" && kind != "resume") return;
-    const std::int64_t step = run::whole_of(run::field(object, "step"), "step");
+    const std::int64_t step = object.whole("step");
     forget_from(step);
     if (kind == "resume") return;
-    points_.push_back({.step = step,
-                       .loss = run::number_of(run::field(object, "loss"), "loss"),
-                       .recovered = run::whole_of(run::field(object, "recovered"), "recovered")});
+    points_.push_back({.step = step, .loss = object.number("loss"), .recovered = object.whole("recovered")});
   } catch (const Error&) {
     // A picture of a run must not stop it: whoever measures the run at its end will tell.
   }

@@ -10,11 +10,11 @@
 
 #include "gnmr/core/error.h"
 #include "gnmr/core/message_text.h"
+#include "gnmr/io/json.h"
 #include "gnmr/io/json_text.h"
 #include "gnmr/io/number_text.h"
 #include "gnmr/io/options_json.h"
 #include "gnmr/io/whole_file.h"
-#include "gnmr/run/json_fields.h"
 
 namespace gnmr::lab {
 namespace {
@@ -141,7 +141,7 @@ run::TrainSettings settings_from_texts(std::span<const std::string> texts) {
 
 std::vector<std::string> option_texts(const std::string& options_path) {
   const Options options = io::read_options_file(options_path);
-  const run::Json object = run::parse_object(io::read_whole_file(options_path));
+  const io::Json object = io::parse_json(io::read_whole_file(options_path));
   std::vector<std::string> texts;
   for (const OptionSpec& spec : option_specs()) {
     if (!object.contains(std::string(spec.name)) && spec.get(options) == spec.default_value) continue;

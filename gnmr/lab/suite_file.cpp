@@ -5,15 +5,15 @@
 #include <utility>
 
 #include "gnmr/core/error.h"
-#include "gnmr/io/text_error.h"
+#include "gnmr/io/json.h"
 #include "gnmr/io/whole_file.h"
-#include "gnmr/lab/json_values.h"
 #include "gnmr/lab/setting_texts.h"
 
 namespace gnmr::lab {
 namespace {
 
 constexpr std::int64_t kSuiteVersion = 1;
+constexpr std::size_t kLargestSuiteFile = std::size_t{64} << 20U;
 constexpr std::array<std::pair<ArmRule, const char*>, 4> kRules{{{ArmRule::plain, "plain"},
                                                                  {ArmRule::apart, "apart"},
                                                                  {ArmRule::random_units, "random_units"},
@@ -33,14 +33,14 @@ ArmRule rule_of(const std::string& name) {
   throw Error("`rule`: not known: " + name);
 }
 
-Json arm_json(const SuiteArm& arm) {
+io::OrderedJson arm_json(const SuiteArm& arm) {
   std::vector<std::string> command{"gnmr", "train"};
   for (std::string& argument : train_arguments(arm.settings)) command.push_back(std::move(argument));
-  Json object{
+  io::OrderedJson object{
       {"name", arm.arm.name}, {"label", arm.arm.label}, {"about", arm.arm.about}, {"rule", rule_name(arm.arm.rule)}};
   if (!arm.arm.needs.empty()) object["needs"] = arm.arm.needs;
   object["command"] = shell_line(command);
-  object["settings"] = Json::parse(run::write_settings(arm.settings));
+  object["settings"] = io::OrderedJson::parse(run::write_settings(arm.settings));
   return object;
 }
 
@@ -50,60 +50,56 @@ std::string usual_needs(ArmRule rule) {
   return rule == ArmRule::ends_high ? "low" : "";
 }
 
-SuiteArm arm_of(const Json& object) {
-  if (!object.is_object()) throw Error("`arms`: expected objects");
-  const auto text = [&](const char* key) { return run::text_of(run::field(object, key), key); };
-  const ArmRule rule = rule_of(text("rule"));
-  return {.arm = {.name = text("name"),
-                  .label = text("label"),
-                  .about = text("about"),
-                  .rule = rule,
-                  .needs = object.contains("needs") ? text("needs") : usual_needs(rule)},
-          .settings = run::read_settings(run::field(object, "settings").dump())};
+/// Whether settings and rules are read too. Those of another version may not be known here.
+enum class Detail : std::uint8_t { all, outline };
+
+SuiteArm arm_of(const io::JsonObject& object, Detail detail) {
+  const std::string name = object.text("name");
+  SuiteArm arm{.arm = {.name = name,
+                       .label = object.text_if("label").value_or(name),
+                       .about = object.text_if("about").value_or("")},
+               .settings = {}};
+  if (detail == Detail::outline) return arm;
+  arm.arm.rule = rule_of(object.text("rule"));
+  arm.arm.needs = object.text_if("needs").value_or(usual_needs(arm.arm.rule));
+  arm.settings = run::read_settings(object.object("settings"));
+  return arm;
 }
 
-const Json& array_of(const Json& object, const char* key) {
-  const Json& array = run::field(object, key);
-  if (!array.is_array()) throw Error(std::string("`") + key + "`: expected a list");
-  return array;
-}
-
-SuiteFile suite_of(const Json& object) {
-  const std::int64_t version = run::whole_of(run::field(object, "version"), "version");
-  if (version != kSuiteVersion) {
-    throw Error("version " + std::to_string(version) + ", this program reads " + std::to_string(kSuiteVersion));
-  }
-  SuiteFile suite{.title = run::text_of(run::field(object, "title"), "title"),
-                  .threads = run::whole_of(run::field(object, "threads"), "threads")};
-  if (object.contains("fault")) suite.fault = run::text_of(object.at("fault"), "fault");
-  for (const Json& note : array_of(object, "notes")) suite.notes.push_back(run::text_of(note, "notes"));
-  for (const Json& seed : array_of(object, "seeds")) suite.seeds.push_back(run::whole_of(seed, "seeds"));
-  for (const Json& arm : array_of(object, "arms")) suite.arms.push_back(arm_of(arm));
+SuiteFile suite_of(const io::JsonObject& object, Detail detail) {
+  object.check_version(kSuiteVersion);
+  const auto wanted = [&](const char* key) { return detail == Detail::all || object.has(key); };
+  SuiteFile suite{.title = object.text_if("title").value_or(""),
+                  .threads = object.whole_if("threads").value_or(0),
+                  .fault = object.text_if("fault").value_or("")};
+  if (wanted("notes")) suite.notes = object.texts("notes");
+  if (wanted("seeds")) suite.seeds = object.wholes("seeds");
+  if (!wanted("arms")) return suite;
+  for (const io::JsonObject& arm : object.objects("arms")) suite.arms.push_back(arm_of(arm, detail));
   return suite;
+}
+
+SuiteFile suite_in(const std::string& path, Detail detail) {
+  return io::read_json_object(io::read_whole_file(path, kLargestSuiteFile), path,
+                              [&](const io::JsonObject& object) { return suite_of(object, detail); });
 }
 
 }  // namespace
 
 void write_suite_file(const std::string& path, const SuiteFile& suite) {
-  Json object{{"version", kSuiteVersion},
-              {"title", suite.title},
-              {"notes", suite.notes},
-              {"seeds", suite.seeds},
-              {"threads", suite.threads}};
+  io::OrderedJson object{{"version", kSuiteVersion},
+                         {"title", suite.title},
+                         {"notes", suite.notes},
+                         {"seeds", suite.seeds},
+                         {"threads", suite.threads}};
   if (!suite.fault.empty()) object["fault"] = suite.fault;
-  object["arms"] = Json::array();
+  object["arms"] = io::OrderedJson::array();
   for (const SuiteArm& arm : suite.arms) object["arms"].push_back(arm_json(arm));
   io::replace_file(path, object.dump(2) + "\n");
 }
 
-SuiteFile read_suite_file(const std::string& path) {
-  try {
-    return suite_of(run::parse_object(io::read_whole_file(path)));
-  } catch (const Error& error) {
-    const std::string what = error.what();
-    if (what.starts_with(path)) throw;
-    throw io::error_at(path, what);
-  }
-}
+SuiteFile read_suite_file(const std::string& path) { return suite_in(path, Detail::all); }
+
+SuiteFile read_suite_outline(const std::string& path) { return suite_in(path, Detail::outline); }
 
 }  // namespace gnmr::lab

@@ -30,4 +30,7 @@ void write_suite_file(const std::string& path, const SuiteFile& suite);
 /// Reads such a file; the `Error` begins with its path.
 SuiteFile read_suite_file(const std::string& path);
 
+/// The same of any version, without the arms' settings.
+SuiteFile read_suite_outline(const std::string& path);
+
 }  // namespace gnmr::lab

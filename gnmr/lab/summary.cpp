@@ -3,11 +3,15 @@
 
 #include <algorithm>
 
-#include "gnmr/lab/json_values.h"
+#include "gnmr/io/json.h"
+#include "gnmr/io/whole_file.h"
 #include "gnmr/lab/summary_row.h"
 
 namespace gnmr::lab {
 namespace {
+
+constexpr std::int64_t kSummaryVersion = 1;
+constexpr std::size_t kLargestSummary = std::size_t{64} << 20U;
 
 /// What every column is; `{low}` stands for the arm that others are measured by.
 const std::vector<SummaryColumn>& all_columns() {
@@ -100,8 +104,6 @@ bool is_used(const std::string& key, const Comparison& comparison, const std::ve
   });
 }
 
-Json optional_json(const std::optional<double>& value) { return value ? json_number(*value) : Json(nullptr); }
-
 }  // namespace
 
 const std::vector<CellResult>& Comparison::cells_of(std::string_view name) const {
@@ -139,21 +141,55 @@ Summary summarise(const Suite& suite, const std::vector<std::optional<CellResult
 }
 
 std::string write_summary(const Summary& summary) {
-  Json object{{"version", 1}, {"columns", Json::array()}, {"rows", Json::array()}, {"notes", summary.notes}};
+  using io::OrderedJson;
+  OrderedJson object{{"version", kSummaryVersion},
+                     {"columns", OrderedJson::array()},
+                     {"rows", OrderedJson::array()},
+                     {"notes", summary.notes}};
   for (const SummaryColumn& column : summary.columns) {
     object["columns"].push_back({{"key", column.key}, {"title", column.title}, {"help", column.help}});
   }
   for (const SummaryRow& row : summary.rows) {
-    Json cells = Json::object();
+    OrderedJson cells = OrderedJson::object();
     for (const auto& [key, cell] : row.cells) {
-      cells[key] = {{"text", cell.text}};
-      if (cell.value) cells[key]["value"] = optional_json(cell.value);
-      if (cell.low) cells[key]["low"] = optional_json(cell.low);
-      if (cell.high) cells[key]["high"] = optional_json(cell.high);
+      OrderedJson& entry = cells[key] = {{"text", cell.text}};
+      if (cell.value) entry["value"] = io::json_number(*cell.value);
+      if (cell.low) entry["low"] = io::json_number(*cell.low);
+      if (cell.high) entry["high"] = io::json_number(*cell.high);
     }
     object["rows"].push_back({{"arm", row.arm}, {"cells", std::move(cells)}});
   }
   return object.dump(2) + "\n";
+}
+
+Summary read_summary(const std::string& path) {
+  return io::read_json_object(io::read_whole_file(path, kLargestSummary), path, [](const io::JsonObject& object) {
+    object.check_version(kSummaryVersion);
+    Summary summary;
+    if (object.has("notes")) summary.notes = object.texts("notes");
+    if (object.has("columns")) {
+      for (const io::JsonObject& column : object.objects("columns")) {
+        const std::string key = column.text("key");
+        summary.columns.push_back({key, column.text_if("title").value_or(key), column.text_if("help").value_or("")});
+      }
+    }
+    if (!object.has("rows")) return summary;
+    for (const io::JsonObject& row : object.objects("rows")) {
+      const std::string arm = row.text("arm");
+      SummaryRow& read = summary.rows.emplace_back(SummaryRow{.arm = arm, .label = arm});
+      const auto cells = row.object_if("cells");
+      if (!cells) continue;
+      for (const SummaryColumn& column : summary.columns) {
+        const auto cell = cells->object_if(column.key);
+        if (!cell) continue;
+        read.cells[column.key] = {.text = cell->text_if("text").value_or(""),
+                                  .value = cell->number_if("value"),
+                                  .low = cell->number_if("low"),
+                                  .high = cell->number_if("high")};
+      }
+    }
+    return summary;
+  });
 }
 
 }  // namespace gnmr::lab

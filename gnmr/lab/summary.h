@@ -79,4 +79,8 @@ Summary summarise(const Suite& suite, const std::vector<std::optional<CellResult
 /// The table as summary.json.
 std::string write_summary(const Summary& summary);
 
+/// Reads such a file, of which all but the keys of columns and the arms of rows may be missing; labels are names then.
+/// The `Error` begins with its path.
+Summary read_summary(const std::string& path);
+
 }  // namespace gnmr::lab

@@ -14,12 +14,6 @@ namespace {
 
 using Cells = std::vector<CellResult>;
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
-
 std::string with_spread(const Estimate& estimated, const char* form) {
   std::string text = fmt::format(fmt::runtime(form), estimated.mean);
   if (estimated.spread) text += " ± " + fmt::format(fmt::runtime(form), *estimated.spread);

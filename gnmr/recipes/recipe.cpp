@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gnmr/recipes/recipe.h"
 
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "gnmr/core/error.h"
 #include "gnmr/core/message_text.h"
+#include "gnmr/io/json.h"
 #include "gnmr/io/json_text.h"
 #include "gnmr/io/text_error.h"
 #include "gnmr/io/whole_file.h"
@@ -14,8 +14,8 @@
 namespace gnmr::recipes {
 namespace {
 
-using Json = nlohmann::json;
 using formats::Format;
+using io::Json;
 
 constexpr std::size_t kLargestRecipeBytes = 1 << 20;
 
@@ -220,13 +220,7 @@ bool Recipe::uses_delayed(Operand operand) const {
 }
 
 Recipe parse_recipe(std::string_view json_text) {
-  io::refuse_deep_json(json_text);
-  Json document;
-  try {
-    document = Json::parse(json_text);
-  } catch (const Json::exception& error) {
-    throw Error(io::json_error_text(error.what(), json_text));
-  }
+  const Json document = io::parse_json(json_text, io::RepeatedKeys::accept);
   if (!document.is_object()) throw Error("expected a JSON object");
   Recipe recipe;
   for (const auto& [key, value] : document.items()) {
@@ -240,7 +234,7 @@ Recipe parse_recipe(std::string_view json_text) {
       throw unknown_key(key, key, kRecipeKeys);
     }
   }
-  if (document.contains("products")) parse_products(recipe, document["products"]);
+  if (document.contains("products")) parse_products(recipe, document.at("products"));
   if (recipe.name.empty()) throw Error("expected a key \"name\"");
   check_transforms(recipe);
   return recipe;

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <unordered_map>
 
+#include "gnmr/lab/gap.h"
 #include "gnmr/report/run_facts.h"
 
 namespace gnmr::report {
@@ -25,12 +26,6 @@ std::uint64_t admissions(const io::JournalStepEntry& entry) {
   return static_cast<std::uint64_t>(
       std::count_if(entry.events.begin(), entry.events.end(),
                     [](const io::JournalEvent& event) { return event.event == io::JournalEventKind::admitted; }));
-}
-
-double median(std::vector<double> values) {
-  const std::size_t upper = values.size() / 2;
-  std::sort(values.begin(), values.end());
-  return values.size() % 2 == 1 ? values[upper] : (values[upper - 1] + values[upper]) / 2;
 }
 
 /// What the steps of a run took without reruns, and who was in recovery in them.
@@ -87,17 +82,17 @@ class StepTimes {
   }
 
   std::pair<std::size_t, std::size_t> range_of(const Recovery& recovery) const {
-    const auto by_step = [](const TrainPoint& point, std::int64_t step) { return point.step < step; };
+    const auto by_step = [](const run::TrainLine& point, std::int64_t step) { return point.step < step; };
     const auto first = std::lower_bound(train_.begin(), train_.end(), recovery.first_step, by_step);
     const auto end = std::upper_bound(first, train_.end(), recovery.last_step,
-                                      [](std::int64_t step, const TrainPoint& point) { return step < point.step; });
+                                      [](std::int64_t step, const run::TrainLine& point) { return step < point.step; });
     return {static_cast<std::size_t>(first - train_.begin()), static_cast<std::size_t>(end - train_.begin())};
   }
 
   /// A step whose time is known, and in which the journal's decisions were carried out.
   bool is_known(std::size_t index) const {
-    const std::optional<double>& recovered = train_[index].recovered;
-    return std::isfinite(seconds_[index]) && (!recovered || *recovered == static_cast<double>(units_[index]));
+    const std::optional<std::int64_t>& recovered = train_[index].recovered;
+    return std::isfinite(seconds_[index]) && (!recovered || *recovered == units_[index]);
   }
 
   std::optional<double> usual_before(std::size_t index) const {
@@ -106,10 +101,10 @@ class StepTimes {
     if (count < kFewestUsual) return {};
     std::vector<double> times;
     for (auto i = end - static_cast<std::ptrdiff_t>(count); i != end; ++i) times.push_back(seconds_[*i]);
-    return median(std::move(times));
+    return lab::median(std::move(times));
   }
 
-  const std::vector<TrainPoint>& train_;
+  const std::vector<run::TrainLine>& train_;
   const RecoveryHistory& history_;
   std::vector<double> costs_;        // of units
   std::vector<std::int64_t> units_;  // in recovery, beside `train_`
@@ -196,7 +191,7 @@ Audit audit_run(const RunFiles& run) {
   }
   if (!run.metrics) return audit;
   double seconds = 0;
-  for (const TrainPoint& point : run.metrics->train) seconds += finite_or_zero(point.seconds.value_or(0));
+  for (const run::TrainLine& point : run.metrics->train) seconds += finite_or_zero(point.seconds.value_or(0));
   if (seconds > 0) audit.share = audit.seconds() / seconds;
   return audit;
 }

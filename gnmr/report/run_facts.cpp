@@ -10,10 +10,12 @@
 namespace gnmr::report {
 namespace {
 
-std::size_t final_steps(const Metrics& metrics) { return std::clamp<std::size_t>(metrics.train.size() / 10, 1, 100); }
+std::size_t final_steps(const run::Metrics& metrics) {
+  return std::clamp<std::size_t>(metrics.train.size() / 10, 1, 100);
+}
 
 void add_progress(const RunFiles& run, std::vector<Fact>& facts) {
-  const std::vector<TrainPoint>& train = run.metrics->train;
+  const std::vector<run::TrainLine>& train = run.metrics->train;
   if (train.empty()) return;
   const auto done = static_cast<std::uint64_t>(std::max<std::int64_t>(train.back().step, 0));
   Fact steps{"steps", grouped(done)};
@@ -24,9 +26,9 @@ void add_progress(const RunFiles& run, std::vector<Fact>& facts) {
   facts.push_back(steps);
   double seconds = 0;
   double tokens = 0;
-  for (const TrainPoint& point : train) {
+  for (const run::TrainLine& point : train) {
     seconds += point.seconds.value_or(0);
-    tokens += point.tokens.value_or(0);
+    tokens += static_cast<double>(point.tokens);
   }
   if (seconds > 0 && std::isfinite(seconds)) {
     facts.push_back({"time in steps", duration_text(seconds),
@@ -40,15 +42,15 @@ void add_losses(const RunFiles& run, std::vector<Fact>& facts) {
                      "mean of the last " + counted(final_steps(*run.metrics), "step", "steps")});
   }
   if (run.metrics->evals.empty()) return;
-  const EvalPoint& last = run.metrics->evals.back();
+  const run::EvalLine& last = run.metrics->evals.back();
   if (last.loss_high) facts.push_back({"held-out loss", number_text(*last.loss_high), "all units in high precision"});
   if (last.loss_low) facts.push_back({"held-out loss", number_text(*last.loss_low), "all units on the low path"});
 }
 
 void add_updates(const RunFiles& run, std::vector<Fact>& facts) {
-  const std::vector<TrainPoint>& train = run.metrics->train;
+  const std::vector<run::TrainLine>& train = run.metrics->train;
   const auto skipped =
-      std::count_if(train.begin(), train.end(), [](const TrainPoint& point) { return !point.applied; });
+      std::count_if(train.begin(), train.end(), [](const run::TrainLine& point) { return !point.applied; });
   if (train.empty()) return;
   facts.push_back({"skipped updates", grouped(static_cast<std::uint64_t>(skipped)),
                    percent_text(static_cast<double>(skipped) / static_cast<double>(train.size())) + " of the steps"});
@@ -101,16 +103,12 @@ std::string mode_text(const io::JournalMode& mode) {
   return text + (mode.why.empty() ? "." : ": " + mode.why);
 }
 
-std::optional<double> final_train_loss(const Metrics& metrics) {
+std::optional<double> final_train_loss(const run::Metrics& metrics) {
+  if (metrics.train.empty()) return std::nullopt;
   double sum = 0;
-  std::size_t count = 0;
-  const std::size_t skip = metrics.train.size() - std::min(metrics.train.size(), final_steps(metrics));
-  for (std::size_t i = skip; i < metrics.train.size(); ++i) {
-    if (!metrics.train[i].loss) continue;
-    sum += *metrics.train[i].loss;
-    ++count;
-  }
-  return count > 0 ? std::optional<double>(sum / static_cast<double>(count)) : std::nullopt;
+  const std::size_t count = final_steps(metrics);
+  for (std::size_t i = metrics.train.size() - count; i < metrics.train.size(); ++i) sum += metrics.train[i].loss;
+  return sum / static_cast<double>(count);
 }
 
 bool watched_only(const RunFiles& run) {
@@ -122,7 +120,7 @@ bool watched_only(const RunFiles& run) {
 
 std::string run_subtitle(const RunFiles& run) {
   if (!run.info) return {};
-  const RunInfo& info = *run.info;
+  const run::RunInfo& info = *run.info;
   std::string text;
   const auto add = [&](const std::string& part) {
     if (part.empty()) return;
@@ -130,7 +128,7 @@ std::string run_subtitle(const RunFiles& run) {
     text += part;
   };
   add(info.model);
-  if (info.parameters) add(short_count(*info.parameters) + " parameters");
+  if (info.parameters > 0) add(short_count(static_cast<double>(info.parameters)) + " parameters");
   if (!info.recipe.empty()) add("recipe " + info.recipe);
   if (!info.controller.empty()) add(info.controller == "none" ? "no controller" : "controller " + info.controller);
   if (!info.faults.empty()) add("faults: " + info.faults);

@@ -26,6 +26,6 @@ bool watched_only(const RunFiles& run);
 
 /// The mean training loss of the last tenth of the steps that were run (at least one, at most 100); absent where there
 /// is none.
-std::optional<double> final_train_loss(const Metrics& metrics);
+std::optional<double> final_train_loss(const run::Metrics& metrics);
 
 }  // namespace gnmr::report

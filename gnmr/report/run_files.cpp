@@ -6,7 +6,9 @@
 #include <filesystem>
 #include <utility>
 
+#include "gnmr/io/json.h"
 #include "gnmr/io/truth.h"
+#include "gnmr/io/whole_file.h"
 #include "gnmr/report/number_format.h"
 
 namespace gnmr::report {
@@ -27,6 +29,31 @@ std::string path_if_begun(const std::string& directory, const char* name) {
   std::error_code ignored;
   return !path.empty() && fs::is_regular_file(path, ignored) && fs::file_size(path, ignored) == 0 ? std::string()
                                                                                                   : path;
+}
+
+/// A scalar as text for people; nothing for objects, lists and null.
+std::optional<std::string> scalar_text(const io::Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
+  if (value.is_number_unsigned()) return grouped(value.get<std::uint64_t>());
+  if (value.is_number_integer()) return std::to_string(value.get<std::int64_t>());
+  if (value.is_number_float()) return number_text(value.get<double>());
+  return std::nullopt;
+}
+
+void read_info(const std::string& path, RunFiles& run) {
+  const std::string text = io::read_whole_file(path, run::kLargestRunJson);
+  run.info = run::parse_any_run_info(text, path);
+  // Whatever there is, known or not; objects are followed one level down: `model.name`.
+  const io::Json document = io::parse_json(text);
+  for (const auto& [key, value] : document.items()) {
+    if (key == "version") continue;
+    if (const auto shown = scalar_text(value)) run.settings.emplace_back(key, *shown);
+    if (!value.is_object()) continue;
+    for (const auto& [inner_key, inner] : value.items()) {
+      if (const auto shown = scalar_text(inner)) run.settings.emplace_back(key + "." + inner_key, *shown);
+    }
+  }
 }
 
 // Spans of a unit end where a row says 0; rows may be left out where nothing was injected.
@@ -112,12 +139,12 @@ RunFiles read_run_records(const std::string& directory) {
   RunFiles run;
   run.name = folder_name(directory);
   if (const std::string path = path_if_there(directory, "run.json"); !path.empty()) {
-    run.info = read_run_info(path);
+    read_info(path, run);
   } else {
     run.remarks.emplace_back("There is no run.json: what was run is not known.");
   }
   if (const std::string path = path_if_there(directory, "metrics.jsonl"); !path.empty()) {
-    run.metrics = read_metrics(path);
+    run.metrics = run::read_metrics(path);
     if (run.metrics->dropped > 0) {
       run.remarks.push_back("metrics.jsonl lacks " + counted(run.metrics->dropped, "line") +
                             " that could not be written in time.");

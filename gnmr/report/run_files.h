@@ -8,13 +8,14 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gnmr/io/journal_reader.h"
-#include "gnmr/report/metrics_file.h"
 #include "gnmr/report/ratio_map.h"
 #include "gnmr/report/recoveries.h"
-#include "gnmr/report/run_info.h"
+#include "gnmr/run/metrics.h"
+#include "gnmr/run/run_folder.h"
 
 namespace gnmr::report {
 
@@ -27,9 +28,10 @@ struct FaultSpan {
 
 /// What the files say.
 struct RunFiles {
-  std::string name;  // of the directory
-  std::optional<RunInfo> info;
-  std::optional<Metrics> metrics;
+  std::string name;                                           // of the directory
+  std::optional<run::RunInfo> info;                           // without settings
+  std::vector<std::pair<std::string, std::string>> settings;  // every number, text and truth value of run.json, by name
+  std::optional<run::Metrics> metrics;
   std::optional<io::Journal> journal;
   RecoveryHistory history;  // of the journal; empty where there is none
   std::optional<RatioMap> ratios;

@@ -48,7 +48,7 @@ void find_step_range(const RunFiles& run, RunView& view) {
 Curve train_loss_of(const RunFiles& run) {
   Curve loss;
   if (run.metrics) {
-    for (const TrainPoint& point : run.metrics->train) loss.add(static_cast<double>(point.step), point.loss);
+    for (const run::TrainLine& point : run.metrics->train) loss.add(static_cast<double>(point.step), point.loss);
   } else if (run.journal) {
     for (const io::JournalStepEntry& entry : run.journal->steps) {
       if (entry.step) loss.add(static_cast<double>(entry.number), entry.step->loss);
@@ -61,9 +61,9 @@ void fill_curves(const RunFiles& run, std::size_t most, RunView& view) {
   view.train_loss = thin_by_extremes(train_loss_of(run), most);
   if (run.metrics) {
     Curve norm;
-    for (const TrainPoint& point : run.metrics->train) {
+    for (const run::TrainLine& point : run.metrics->train) {
       // 0 has no place on a logarithmic axis.
-      if (point.grad_norm && *point.grad_norm != 0) norm.add(static_cast<double>(point.step), point.grad_norm);
+      if (point.grad_norm != 0) norm.add(static_cast<double>(point.step), point.grad_norm);
       if (point.applied) continue;
       ++view.skipped_count;
       if (view.skipped_steps.size() < most / 4) view.skipped_steps.push_back(static_cast<double>(point.step));
@@ -71,7 +71,7 @@ void fill_curves(const RunFiles& run, std::size_t most, RunView& view) {
     view.grad_norm = thin_by_extremes(norm, most);
     Curve high;
     Curve low;
-    for (const EvalPoint& point : run.metrics->evals) {
+    for (const run::EvalLine& point : run.metrics->evals) {
       high.add(static_cast<double>(point.step), point.loss_high);
       low.add(static_cast<double>(point.step), point.loss_low);
     }
@@ -221,7 +221,7 @@ RunView make_run_view(RunFiles run, const ViewLimits& limits) {
   view.facts = run_facts(run);
   view.remarks = run.remarks;
   view.notes = run_notes(run);
-  if (run.info) view.settings = run.info->settings;
+  view.settings = run.settings;
   find_step_range(run, view);
   fill_curves(run, limits.curve_points, view);
   if (run.journal) {
@@ -233,7 +233,8 @@ RunView make_run_view(RunFiles run, const ViewLimits& limits) {
     view.in_use = thin_use(run.history.in_use, limits.curve_points);
     if (run.history.budget) view.budget = *run.history.budget;
   }
-  if (!view.budget && run.info && run.info->controller != "none") view.budget = run.info->budget;
+  if (!view.budget && run.info && run.info->controller != "none" && run.info->budget > 0)
+    view.budget = run.info->budget;
   fill_heat_map(run, view);
   return view;
 }

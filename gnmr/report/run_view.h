@@ -106,9 +106,6 @@ struct RunView {
   std::vector<AuditRow> recoveries;  // those that cost most, by step
   Audit audit;                       // of all
   std::vector<std::string> notes;    // modes, resumes and remarks of the run, in words
-
-  /// Whether a controller was at work.
-  bool controlled() const { return has_journal; }
 };
 
 /// How much of a run is shown.

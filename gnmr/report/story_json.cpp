@@ -1,30 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <array>
-#include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 
+#include "gnmr/io/json.h"
 #include "gnmr/report/story.h"
 
 namespace gnmr::report {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-Json number(double value) {
-  if (std::isnan(value)) return "nan";
-  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
-  return value;
-}
+using io::json_number;
+using Json = io::OrderedJson;
 
 Json numbers(const std::vector<double>& values) {
   Json list = Json::array();
-  for (const double value : values) list.push_back(number(value));
+  for (const double value : values) list.push_back(json_number(value));
   return list;
 }
 
 void put_if_known(Json& object, const char* key, const std::optional<double>& value) {
-  if (value) object[key] = number(*value);
+  if (value) object[key] = json_number(*value);
 }
 
 template <typename Value>
@@ -50,7 +44,7 @@ Json rerun_json(const io::JournalTrial& trial) {
   object["losses"] = numbers(trial.losses);
   if (!trial.norms.empty()) object["norms"] = numbers(trial.norms);
   put_if_known(object, "distance", trial.distance);
-  object["seconds"] = number(trial.seconds);
+  object["seconds"] = json_number(trial.seconds);
   if (trial.rank) object["rank"] = *trial.rank;
   if (trial.applied) object["applied"] = *trial.applied;
   return object;
@@ -92,10 +86,11 @@ Json episode_json(const Episode& episode) {
 }
 
 Json worth_json(const RerunWorth& worth) {
-  Json object{{"reruns", worth.reruns},          {"replays", worth.replays},       {"helpful", worth.helpful},
-              {"slight", worth.slight},          {"unmeasured", worth.unmeasured}, {"wasted", worth.wasted},
-              {"unlocated", worth.unlocated},    {"other", worth.other},           {"not_applied", worth.not_applied},
-              {"seconds", number(worth.seconds)}};
+  Json object{{"reruns", worth.reruns},           {"replays", worth.replays},
+              {"helpful", worth.helpful},         {"slight", worth.slight},
+              {"unmeasured", worth.unmeasured},   {"wasted", worth.wasted},
+              {"unlocated", worth.unlocated},     {"other", worth.other},
+              {"not_applied", worth.not_applied}, {"seconds", json_number(worth.seconds)}};
   put_if_known(object, "step_seconds", worth.step_seconds);
   put_if_known(object, "share_of_step_seconds", worth.share);
   return object;
@@ -114,7 +109,7 @@ Json recovery_json(const RecoveryAudit& audit) {
   put_if_known(object, "loss", audit.loss);
   put_if_known(object, "rerun_loss", audit.rerun_loss);
   put_if_known(object, "distance", audit.distance);
-  object["rerun_seconds"] = number(audit.rerun_seconds);
+  object["rerun_seconds"] = json_number(audit.rerun_seconds);
   put_if_known(object, "high_seconds", audit.extra_seconds);
   return object;
 }
@@ -124,15 +119,15 @@ Json audit_json(const Audit& audit) {
               {"rerun", audit.rerun},
               {"helpful", audit.helpful},
               {"slight", audit.slight},
-              {"loss_difference", number(audit.loss_difference)},
+              {"loss_difference", json_number(audit.loss_difference)},
               {"losses", audit.losses},
               {"not_finite", audit.not_finite},
-              {"rerun_seconds", number(audit.rerun_seconds)},
+              {"rerun_seconds", json_number(audit.rerun_seconds)},
               {"other_reruns", audit.other_reruns},
-              {"other_rerun_seconds", number(audit.other_seconds)}};
-  if (audit.timed > 0) object["high_seconds"] = number(audit.extra_seconds);
+              {"other_rerun_seconds", json_number(audit.other_seconds)}};
+  if (audit.timed > 0) object["high_seconds"] = json_number(audit.extra_seconds);
   object["timed"] = audit.timed;
-  object["seconds"] = number(audit.seconds());
+  object["seconds"] = json_number(audit.seconds());
   put_if_known(object, "share_of_step_seconds", audit.share);
   return object;
 }

@@ -25,14 +25,14 @@ std::string summary_html(const SuiteView& suite) {
   Table table("Arms and measures");
   table.column("arm");
   std::string help;
-  for (const SummaryColumn& column : suite.summary->columns) {
+  for (const lab::SummaryColumn& column : suite.summary->columns) {
     table.column(column.title, true, column.help);
     if (column.help.empty()) continue;
     help += "<dt>" + escaped(column.title) + "</dt><dd>" + escaped(column.help) + "</dd>\n";
   }
-  for (const SummaryRow& row : suite.summary->rows) {
-    std::vector<std::string> cells{row.arm};
-    for (const SummaryColumn& column : suite.summary->columns) {
+  for (const lab::SummaryRow& row : suite.summary->rows) {
+    std::vector<std::string> cells{row.label};
+    for (const lab::SummaryColumn& column : suite.summary->columns) {
       const auto cell = row.cells.find(column.key);
       cells.push_back(cell == row.cells.end() ? std::string() : cell->second.text);
     }

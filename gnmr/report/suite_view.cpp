@@ -37,7 +37,7 @@ class SuiteBuilder {
     view_.title = suite_.title;
     view_.notes = suite_.notes;
     view_.remarks = suite_.remarks;
-    for (const SuiteArm& arm : suite_.arms) view_.arms.push_back({.label = arm.label, .about = arm.about});
+    for (const lab::Arm& arm : suite_.arms) view_.arms.push_back({.label = arm.label, .about = arm.about});
     for (const SuiteRunPlace& place : suite_.runs) add_run(place);
     finish_curves();
     if (suite_.summary) add_summary();
@@ -48,7 +48,7 @@ class SuiteBuilder {
  private:
   std::size_t arm_index(const std::string& name) const {
     const auto found =
-        std::find_if(suite_.arms.begin(), suite_.arms.end(), [&](const SuiteArm& arm) { return arm.name == name; });
+        std::find_if(suite_.arms.begin(), suite_.arms.end(), [&](const lab::Arm& arm) { return arm.name == name; });
     return static_cast<std::size_t>(found - suite_.arms.begin());
   }
 
@@ -75,7 +75,7 @@ class SuiteBuilder {
 
   static void describe(const RunFiles& run, RunRow& row) {
     if (run.metrics) {
-      const std::vector<TrainPoint>& train = run.metrics->train;
+      const std::vector<run::TrainLine>& train = run.metrics->train;
       if (!train.empty()) row.steps = std::to_string(train.back().step);
       row.train_loss = number_text(final_train_loss(*run.metrics));
       if (!run.metrics->evals.empty()) {
@@ -83,7 +83,7 @@ class SuiteBuilder {
         row.eval_low = number_text(run.metrics->evals.back().loss_low);
       }
       row.skipped = std::to_string(
-          std::count_if(train.begin(), train.end(), [](const TrainPoint& point) { return !point.applied; }));
+          std::count_if(train.begin(), train.end(), [](const run::TrainLine& point) { return !point.applied; }));
     }
     if (run.journal && !watched_only(run)) row.recoveries = std::to_string(run.history.recoveries.size());
   }
@@ -93,8 +93,8 @@ class SuiteBuilder {
     Curve high;
     Curve low;
     if (run.metrics) {
-      for (const TrainPoint& point : run.metrics->train) train.add(static_cast<double>(point.step), point.loss);
-      for (const EvalPoint& point : run.metrics->evals) {
+      for (const run::TrainLine& point : run.metrics->train) train.add(static_cast<double>(point.step), point.loss);
+      for (const run::EvalLine& point : run.metrics->evals) {
         high.add(static_cast<double>(point.step), point.loss_high);
         low.add(static_cast<double>(point.step), point.loss_low);
       }
@@ -132,19 +132,19 @@ class SuiteBuilder {
   void add_summary() {
     view_.summary = suite_.summary;
     view_.notes.insert(view_.notes.end(), suite_.summary->notes.begin(), suite_.summary->notes.end());
-    for (SummaryRow& row : view_.summary->rows) {
+    for (lab::SummaryRow& row : view_.summary->rows) {
       const std::size_t arm = arm_index(row.arm);
       const auto gap = row.cells.find("gap_closed");
       if (arm == view_.arms.size()) continue;
-      row.arm = view_.arms[arm].label;
+      row.label = view_.arms[arm].label;
       if (gap == row.cells.end() || !std::isfinite(gap->second.value.value_or(NAN))) continue;
-      const SummaryCell& cell = gap->second;
+      const lab::SummaryCell& cell = gap->second;
       const auto finite_or_value = [&](const std::optional<double>& end) {
         return std::isfinite(end.value_or(NAN)) ? *end : *cell.value;
       };
       view_.gaps.push_back({arm, cell.text, *cell.value, finite_or_value(cell.low), finite_or_value(cell.high)});
     }
-    for (const SummaryColumn& column : view_.summary->columns) {
+    for (const lab::SummaryColumn& column : view_.summary->columns) {
       if (column.key == "gap_closed") view_.gap_title = column.title;
     }
   }

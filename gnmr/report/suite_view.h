@@ -52,7 +52,7 @@ struct SuiteView {
   std::vector<std::string> notes;
   std::vector<std::string> remarks;
   std::vector<ArmView> arms;
-  std::optional<Summary> summary;  // rows carry labels instead of names
+  std::optional<lab::Summary> summary;
   std::string gap_title;
   std::vector<Interval> gaps;
   double first_step = 1;

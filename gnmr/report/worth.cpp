@@ -59,7 +59,7 @@ RerunOutcome outcome_of(const io::JournalTrial& trial) {
   return RerunOutcome::other;
 }
 
-RerunWorth rerun_worth(const io::Journal& journal, const Metrics* metrics) {
+RerunWorth rerun_worth(const io::Journal& journal, const run::Metrics* metrics) {
   RerunWorth worth;
   for (const io::JournalStepEntry& entry : journal.steps) {
     for (const io::JournalTrial& trial : entry.trials) {
@@ -72,7 +72,7 @@ RerunWorth rerun_worth(const io::Journal& journal, const Metrics* metrics) {
   }
   if (metrics == nullptr) return worth;
   double seconds = 0;
-  for (const TrainPoint& point : metrics->train) seconds += point.seconds.value_or(0);
+  for (const run::TrainLine& point : metrics->train) seconds += point.seconds.value_or(0);
   if (!(seconds > 0) || !std::isfinite(seconds)) return worth;
   worth.step_seconds = seconds;
   worth.share = worth.seconds / seconds;

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "gnmr/io/journal_reader.h"
-#include "gnmr/report/metrics_file.h"
+#include "gnmr/run/metrics.h"
 
 namespace gnmr::report {
 
@@ -50,7 +50,7 @@ struct RerunWorth {
 };
 
 /// Goes through a journal; `metrics` may be null.
-RerunWorth rerun_worth(const io::Journal& journal, const Metrics* metrics);
+RerunWorth rerun_worth(const io::Journal& journal, const run::Metrics* metrics);
 
 /// The sums in a sentence or two.
 std::string worth_text(const RerunWorth& worth);

@@ -7,13 +7,11 @@
 // when the run is evaluated. Goals: as metrics.h. Non-goals: deciding anything by the file.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "gnmr/io/record_sink.h"
+#include "gnmr/io/line_writer.h"
 
 namespace gnmr::run {
 
@@ -29,27 +27,10 @@ struct EvidenceLine {
   bool operator==(const EvidenceLine&) const = default;
 };
 
-/// Writes lines in the background; but for the constructor nothing throws or waits.
-class EvidenceWriter {
- public:
-  EvidenceWriter(const std::string& path, io::ExistingFile existing);
+/// Appends the line of a unit.
+void append_line(std::string& out, const EvidenceLine& line);
 
-  /// Adds a line.
-  void write(const EvidenceLine& line);
-
-  /// Waits until all lines are with the operating system, at most so long; whether they are.
-  bool flush(std::chrono::milliseconds longest = std::chrono::seconds(2)) { return sink_->flush(longest); }
-
-  /// The end; whether all lines are with the operating system.
-  bool close();
-
-  /// Lines that were lost so far.
-  std::uint64_t dropped() const { return sink_->dropped(); }
-
- private:
-  std::unique_ptr<io::RecordSink> sink_;
-  std::string line_;  // reused
-};
+using EvidenceWriter = io::RecordWriter<EvidenceLine>;
 
 /// All lines of a file in its order; of a step and unit that come twice only the last. A torn last line is passed over,
 /// any other damage is an `Error` with file and line.

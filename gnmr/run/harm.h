@@ -7,13 +7,11 @@
 // Non-goals: anything that a detector reads.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "gnmr/io/record_sink.h"
+#include "gnmr/io/line_writer.h"
 
 namespace gnmr::run {
 
@@ -26,21 +24,10 @@ struct HarmLine {
   bool operator==(const HarmLine&) const = default;
 };
 
-/// Writes lines in the background; but for the constructor nothing throws or waits.
-class HarmWriter {
- public:
-  HarmWriter(const std::string& path, io::ExistingFile existing);
-  void write(const HarmLine& line);
-  bool flush(std::chrono::milliseconds longest = std::chrono::seconds(2)) { return sink_->flush(longest); }
-  bool close();
+/// Appends the line of a fault.
+void append_line(std::string& out, const HarmLine& line);
 
-  /// Lines that were lost so far.
-  std::uint64_t dropped() const { return sink_->dropped(); }
-
- private:
-  std::unique_ptr<io::RecordSink> sink_;
-  std::string line_;  // reused
-};
+using HarmWriter = io::RecordWriter<HarmLine>;
 
 /// All lines of a file, in its order; a torn last line is passed over, any other damage is an `Error` with file and
 /// line.

@@ -4,88 +4,55 @@
 #include <map>
 #include <utility>
 
-#include "gnmr/core/error.h"
-#include "gnmr/io/byte_source.h"
+#include "gnmr/io/json.h"
 #include "gnmr/io/json_text.h"
-#include "gnmr/io/line_reader.h"
-#include "gnmr/io/number_text.h"
-#include "gnmr/io/text_error.h"
-#include "gnmr/run/json_fields.h"
 
 namespace gnmr::run {
 namespace {
 
-constexpr io::RecordShape kMetricsLines{};
-
-void append_kind(std::string& out, std::string_view kind) {
-  out += R"({"kind":")";
-  out += kind;
-  out += '"';
-}
-
-void append_field(std::string& out, std::string_view name, bool value) {
-  out += ",\"";
-  out += name;
-  out += value ? "\":true" : "\":false";
-}
+struct ResumeLine {
+  std::int64_t step = 0;
+};
 
 template <typename Number>
-void append_field(std::string& out, std::string_view name, Number value) {
-  out += ",\"";
-  out += name;
-  out += "\":";
-  io::append_json_number(out, value);
+void append_if_known(std::string& out, std::string_view key, const std::optional<Number>& number) {
+  if (number) io::append_json_member(out, key, *number);
 }
 
 std::string drop_note(std::uint64_t dropped) {
-  std::string line;
-  append_kind(line, "note");
-  append_field(line, "dropped", dropped);
+  std::string line = R"({"kind":"note")";
+  io::append_json_member(line, "dropped", dropped);
   return line + ",\"text\":\"lines could not be written\"}\n";
 }
 
-// What is absent stays as it is.
-void take(const Json& object, const char* key, double& value) {
-  if (const auto found = object.find(key); found != object.end()) value = number_of(*found, key);
+void append_line(std::string& out, const ResumeLine& line) {
+  out += R"({"kind":"resume")";
+  io::append_json_member(out, "step", line.step);
+  out += "}\n";
 }
 
-void take(const Json& object, const char* key, std::optional<double>& value) {
-  if (const auto found = object.find(key); found != object.end()) value = number_of(*found, key);
+TrainLine read_train(const io::JsonObject& line) {
+  return {.step = line.whole("step"),
+          .loss = line.number("loss"),
+          .lr = line.number_if("lr").value_or(0),
+          .grad_norm = line.number_if("grad_norm").value_or(0),
+          .clip = line.number_if("clip").value_or(1),
+          .applied = line.truth_if("applied").value_or(true),
+          .tokens = line.whole_if("tokens").value_or(0),
+          .seconds = line.number_if("seconds"),
+          .recovered = line.whole_if("recovered"),
+          .high = line.whole_if("high").value_or(0),
+          .batch = line.whole_if("batch")};
 }
 
-void take(const Json& object, const char* key, std::int64_t& value) {
-  if (const auto found = object.find(key); found != object.end()) value = whole_of(*found, key);
-}
-
-void take(const Json& object, const char* key, bool& value) {
-  if (const auto found = object.find(key); found != object.end()) value = truth_of(*found, key);
-}
-
-TrainLine read_train(const Json& object) {
-  TrainLine line{.step = whole_of(field(object, "step"), "step"), .loss = number_of(field(object, "loss"), "loss")};
-  take(object, "lr", line.lr);
-  take(object, "grad_norm", line.grad_norm);
-  take(object, "clip", line.clip);
-  take(object, "applied", line.applied);
-  take(object, "tokens", line.tokens);
-  take(object, "seconds", line.seconds);
-  take(object, "recovered", line.recovered);
-  take(object, "high", line.high);
-  if (object.contains("batch")) take(object, "batch", line.batch.emplace());
-  return line;
-}
-
-EvalLine read_eval(const Json& object) {
-  EvalLine line{.step = whole_of(field(object, "step"), "step")};
-  take(object, "loss_high", line.loss_high);
-  take(object, "loss_low", line.loss_low);
-  return line;
+EvalLine read_eval(const io::JsonObject& line) {
+  return {.step = line.whole("step"), .loss_high = line.number_if("loss_high"), .loss_low = line.number_if("loss_low")};
 }
 
 class MetricsCollector {
  public:
-  void add(const Json& object) {
-    const std::string kind = text_of(field(object, "kind"), "kind");
+  void add(const io::JsonObject& object) {
+    const std::string kind = object.text("kind");
     if (kind == "train") {
       const TrainLine line = read_train(object);
       train_[line.step] = line;
@@ -93,15 +60,13 @@ class MetricsCollector {
       const EvalLine line = read_eval(object);
       evals_[line.step] = line;
     } else if (kind == "resume") {
-      const std::int64_t step = whole_of(field(object, "step"), "step");
+      const std::int64_t step = object.whole("step");
       train_.erase(train_.lower_bound(step), train_.end());
       // What was evaluated before the step in which the run went on still holds.
       evals_.erase(evals_.lower_bound(step), evals_.end());
       resumes_.push_back(step);
     } else if (kind == "note") {
-      std::int64_t dropped = 0;
-      take(object, "dropped", dropped);
-      if (dropped > 0) dropped_ += static_cast<std::uint64_t>(dropped);
+      dropped_ += object.count_if("dropped").value_or(0);
     }
   }
 
@@ -121,61 +86,42 @@ class MetricsCollector {
 
 }  // namespace
 
-MetricsWriter::MetricsWriter(const MetricsSettings& settings) {
-  io::RecordFile opened = io::open_record_file(settings.path, settings.existing, kMetricsLines);
-  sink_ = io::make_background_sink(
-      std::move(opened.file), {.shape = kMetricsLines, .queue_bytes = settings.queue_bytes, .drop_note = drop_note});
-  if (!opened.had_records) return;
-  append_kind(line_, "resume");
-  append_field(line_, "step", settings.resume_step);
-  line_ += "}\n";
-  sink_->append(line_);
+void append_line(std::string& out, const TrainLine& line) {
+  out += R"({"kind":"train")";
+  io::append_json_member(out, "step", line.step);
+  io::append_json_member(out, "loss", line.loss);
+  io::append_json_member(out, "lr", line.lr);
+  io::append_json_member(out, "grad_norm", line.grad_norm);
+  io::append_json_member(out, "clip", line.clip);
+  io::append_json_member(out, "applied", line.applied);
+  io::append_json_member(out, "tokens", line.tokens);
+  append_if_known(out, "seconds", line.seconds);
+  append_if_known(out, "recovered", line.recovered);
+  io::append_json_member(out, "high", line.high);
+  append_if_known(out, "batch", line.batch);
+  out += "}\n";
 }
 
-void MetricsWriter::write(const TrainLine& line) {
-  line_.clear();
-  append_kind(line_, "train");
-  append_field(line_, "step", line.step);
-  append_field(line_, "loss", line.loss);
-  append_field(line_, "lr", line.lr);
-  append_field(line_, "grad_norm", line.grad_norm);
-  append_field(line_, "clip", line.clip);
-  append_field(line_, "applied", line.applied);
-  append_field(line_, "tokens", line.tokens);
-  append_field(line_, "seconds", line.seconds);
-  append_field(line_, "recovered", line.recovered);
-  append_field(line_, "high", line.high);
-  if (line.batch) append_field(line_, "batch", *line.batch);
-  line_ += "}\n";
-  sink_->append(line_);
+void append_line(std::string& out, const EvalLine& line) {
+  out += R"({"kind":"eval")";
+  io::append_json_member(out, "step", line.step);
+  append_if_known(out, "loss_high", line.loss_high);
+  append_if_known(out, "loss_low", line.loss_low);
+  out += "}\n";
 }
 
-void MetricsWriter::write(const EvalLine& line) {
-  line_.clear();
-  append_kind(line_, "eval");
-  append_field(line_, "step", line.step);
-  if (line.loss_high) append_field(line_, "loss_high", *line.loss_high);
-  if (line.loss_low) append_field(line_, "loss_low", *line.loss_low);
-  line_ += "}\n";
-  sink_->append(line_);
+MetricsWriter::MetricsWriter(const MetricsSettings& settings)
+    : LineWriter({.path = settings.path,
+                  .existing = settings.existing,
+                  .queue_bytes = settings.queue_bytes,
+                  .drop_note = drop_note}) {
+  if (had_records()) append(ResumeLine{settings.resume_step});
 }
 
 Metrics read_metrics(const std::string& path) {
-  const std::unique_ptr<io::ByteSource> source = io::open_byte_source(path);
-  io::LineReader lines(*source);
   MetricsCollector collector;
-  bool torn = false;
-  std::string_view line;
-  while (lines.next(line)) {
-    torn = !lines.ending().ends_with('\n');
-    if (torn) break;
-    if (io::is_white(line)) continue;
-    try {
-      collector.add(parse_object(line));
-    } catch (const Error& error) {
-      throw io::error_at(io::at_line(source->name(), lines.line_number()), error.what());
-    }
-  }
+  const bool torn =
+      io::read_json_lines(path, io::OpenEnd::torn, [&](const io::JsonObject& line) { collector.add(line); });
   return std::move(collector).result(torn);
 }
 

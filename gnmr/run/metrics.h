@@ -11,15 +11,13 @@
 // and resumed read as one run. Non-goals: what the controller saw (gnmr/io/journal.h has that).
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "gnmr/io/record_sink.h"
+#include "gnmr/io/line_writer.h"
 
 namespace gnmr::run {
 
@@ -28,14 +26,14 @@ struct TrainLine {
   std::int64_t step = 0;
   double loss = 0;
   double lr = 0;
-  double grad_norm = 0;                    // before clipping
-  double clip = 1;                         // what the gradient was multiplied with
-  bool applied = true;                     // false: the update was skipped
-  std::int64_t tokens = 0;                 // of this step
-  double seconds = 0;                      // that it took
-  std::int64_t recovered = 0;              // units in recovery in this step
-  std::int64_t high = 0;                   // all units that ran high in this step, forced ones included
-  std::optional<std::int64_t> batch = {};  // where it has another number than the step: a batch was held (lag 1)
+  double grad_norm = 0;                       // before clipping
+  double clip = 1;                            // what the gradient was multiplied with
+  bool applied = true;                        // false: the update was skipped
+  std::int64_t tokens = 0;                    // of this step
+  std::optional<double> seconds = 0;          // that it took; absent only in files of other programs
+  std::optional<std::int64_t> recovered = 0;  // units in recovery in this step; likewise
+  std::int64_t high = 0;                      // all units that ran high in this step, forced ones included
+  std::optional<std::int64_t> batch = {};     // where it has another number than the step: a batch was held (lag 1)
 
   bool operator==(const TrainLine&) const = default;
 };
@@ -49,6 +47,10 @@ struct EvalLine {
   bool operator==(const EvalLine&) const = default;
 };
 
+/// Appends the line of a step, or of an evaluation.
+void append_line(std::string& out, const TrainLine& line);
+void append_line(std::string& out, const EvalLine& line);
+
 /// Where and how to write.
 struct MetricsSettings {
   std::string path;
@@ -57,30 +59,17 @@ struct MetricsSettings {
   std::size_t queue_bytes = std::size_t{4} << 20U;  // of lines that wait for the disk
 };
 
-/// Writes lines in the background. It belongs to one thread at a time; but for the constructor nothing throws or waits.
-class MetricsWriter {
+/// Writes lines in the background.
+class MetricsWriter : public io::LineWriter {
  public:
   /// Opens the file; an `Error` where that fails. A resumed file that has lines gets a `resume` line.
   explicit MetricsWriter(const MetricsSettings& settings);
 
   /// Adds a step.
-  void write(const TrainLine& line);
+  void write(const TrainLine& line) { append(line); }
 
   /// Adds an evaluation.
-  void write(const EvalLine& line);
-
-  /// Waits until all lines are with the operating system, at most so long; whether they are.
-  bool flush(std::chrono::milliseconds longest = std::chrono::seconds(2)) { return sink_->flush(longest); }
-
-  /// `flush`, and the end; lines that come later are lost.
-  bool close(std::chrono::milliseconds longest = std::chrono::seconds(2)) { return sink_->close(longest); }
-
-  /// Lines that were lost so far.
-  std::uint64_t dropped() const { return sink_->dropped(); }
-
- private:
-  std::unique_ptr<io::RecordSink> sink_;
-  std::string line_;  // reused
+  void write(const EvalLine& line) { append(line); }
 };
 
 /// All of a file, by ascending steps.
@@ -89,12 +78,11 @@ struct Metrics {
   std::vector<EvalLine> evals = {};
   std::vector<std::int64_t> resumes = {};  // the next step of each, in the order of the file
   std::uint64_t dropped = 0;               // lines that the writer could not write
-  bool torn = false;                       // the file ended within a line, which is passed over
+  bool torn = false;                       // the file ended within a line, which is skipped
 };
 
-/// Reads a file. A resumed run supersedes what was told of its steps before: with a `resume` line all steps from there
-/// on are forgotten, and the last line of a step counts. Kinds and keys that are not known are skipped; any other
-/// damage is an `Error` with file and line.
+/// Reads a file. A `resume` line drops all steps from its own on that stand before it, and the last line of a step
+/// counts. Kinds and keys that are not known are skipped; any other damage is an `Error` with file and line.
 Metrics read_metrics(const std::string& path);
 
 }  // namespace gnmr::run

@@ -15,16 +15,15 @@
 #include <vector>
 
 #include "gnmr/core/error.h"
+#include "gnmr/io/json.h"
 #include "gnmr/io/json_text.h"
 #include "gnmr/io/text_error.h"
 #include "gnmr/io/whole_file.h"
-#include "gnmr/run/json_fields.h"
 
 namespace gnmr::run {
 namespace {
 
 constexpr std::int64_t kRunVersion = 1;
-constexpr std::size_t kLargestRunJson = std::size_t{16} << 20;
 
 void append_text(std::string& out, std::string_view key, std::string_view value) {
   out += fmt::format(",\n  \"{}\": ", key);
@@ -41,37 +40,32 @@ void append_model(std::string& out, const RunInfo& info) {
   out += fmt::format(", \"parameters\": {}}}", info.parameters);
 }
 
-std::string text_or_empty(const Json& object, const char* key) {
-  const auto found = object.find(key);
-  return found == object.end() || found->is_null() ? std::string() : text_of(*found, key);
+RunInfo info_of(const io::JsonObject& object) {
+  object.check_version(kRunVersion);
+  const auto text = [&](const char* key) { return object.text_if(key).value_or(""); };
+  const auto whole = [&](const char* key) { return object.whole_if(key).value_or(0); };
+  const auto model = object.object_if("model");
+  return {.id = text("id"),
+          .label = text("label"),
+          .program = text("program"),
+          .model = model ? model->text_if("name").value_or("") : "",
+          .parameters = model ? model->whole_if("parameters").value_or(0) : 0,
+          .recipe = text("recipe"),
+          .controller = text("controller"),
+          .preset = text("preset"),
+          .batch_tokens = whole("batch_tokens"),
+          .units = whole("units"),
+          .budget = whole("budget"),
+          .data = text("data"),
+          .faults = text("faults"),
+          .started = text("started"),
+          .steps = object.whole_if("steps"),
+          .seed = object.whole_if("seed")};
 }
 
-std::int64_t whole_or_zero(const Json& object, const char* key) {
-  const auto found = object.find(key);
-  return found == object.end() || found->is_null() ? 0 : whole_of(*found, key);
-}
-
-RunInfo info_of(const Json& object) {
-  const std::int64_t version = whole_of(field(object, "version"), "version");
-  if (version != kRunVersion) throw Error(fmt::format("version {}, this program reads {}", version, kRunVersion));
-  RunInfo info;
-  info.id = text_or_empty(object, "id");
-  info.label = text_or_empty(object, "label");
-  info.program = text_or_empty(object, "program");
-  const Json& model = field(object, "model");
-  if (!model.is_object()) throw Error(fmt::format("`model`: expected an object, got {}", model.type_name()));
-  info.model = text_or_empty(model, "name");
-  info.parameters = whole_or_zero(model, "parameters");
-  info.recipe = text_or_empty(object, "recipe");
-  info.controller = text_or_empty(object, "controller");
-  info.preset = text_or_empty(object, "preset");
-  info.batch_tokens = whole_or_zero(object, "batch_tokens");
-  info.units = whole_or_zero(object, "units");
-  info.budget = whole_or_zero(object, "budget");
-  info.data = text_or_empty(object, "data");
-  info.faults = text_or_empty(object, "faults");
-  info.started = text_or_empty(object, "started");
-  info.settings = read_settings(field(object, "settings").dump());
+RunInfo own_info_of(const io::JsonObject& object) {
+  RunInfo info = info_of(object);
+  info.settings = read_settings(object.object("settings"));
   return info;
 }
 
@@ -181,11 +175,11 @@ std::string write_run_info(const RunInfo& info) {
 }
 
 RunInfo parse_run_info(std::string_view text, const std::string& file) {
-  try {
-    return info_of(parse_object(text));
-  } catch (const Error& error) {
-    throw io::error_at(file, error.what());
-  }
+  return io::read_json_object(text, file, own_info_of);
+}
+
+RunInfo parse_any_run_info(std::string_view text, const std::string& file) {
+  return io::read_json_object(text, file, info_of);
 }
 
 void save_run_info(const RunFolder& folder, const RunInfo& info) {

@@ -6,7 +6,9 @@
 // Non-goals: what the other files hold, checkpoints (gnmr/train/checkpoint.h).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -77,18 +79,20 @@ class RunLock {
 struct RunInfo {
   std::string id = {};  // names the run among all others; its checkpoints have it too; empty: of an older version
   std::string label;
-  std::string program;            // name and version
-  std::string model;              // name
-  std::int64_t parameters = 0;    // of the model
-  std::string recipe;             // name
-  std::string controller;         // none, gnmr, watch, or what stands in its place
-  std::string preset;             // of the controller's options; empty: none was named
-  std::int64_t batch_tokens = 0;  // tokens a step
-  std::int64_t units = 0;         // that are watched
-  std::int64_t budget = 0;        // units in recovery at one time
-  std::string data;               // a checksum of what it was trained on
-  std::string faults;             // in words; empty: none were injected
-  std::string started;            // as io::utc_text writes it
+  std::string program;                     // name and version
+  std::string model;                       // name
+  std::int64_t parameters = 0;             // of the model; 0: not known
+  std::string recipe;                      // name
+  std::string controller;                  // none, gnmr, watch, or what stands in its place
+  std::string preset;                      // of the controller's options; empty: none was named
+  std::int64_t batch_tokens = 0;           // tokens a step
+  std::int64_t units = 0;                  // that are watched
+  std::int64_t budget = 0;                 // units in recovery at one time
+  std::string data;                        // a checksum of what it was trained on
+  std::string faults;                      // in words; empty: none were injected
+  std::string started;                     // as io::utc_text writes it
+  std::optional<std::int64_t> steps = {};  // what a file says beside its settings, which are what is written there
+  std::optional<std::int64_t> seed = {};
   TrainSettings settings = {};
 
   bool operator==(const RunInfo&) const = default;
@@ -97,11 +101,18 @@ struct RunInfo {
 /// A new, random `RunInfo::id`.
 std::string new_run_id();
 
+/// A larger run.json is refused.
+inline constexpr std::size_t kLargestRunJson = std::size_t{16} << 20U;
+
 /// What run.json holds: `granularity`, `steps` and `seed` are taken from the settings.
 std::string write_run_info(const RunInfo& info);
 
-/// What such a text says; keys that are not known are skipped, but not in `settings`. `file` is for messages.
+/// What such a text says of a run that is continued or measured: `settings` must be there and each of them known; other
+/// keys that are not known are skipped. `file` is for messages.
 RunInfo parse_run_info(std::string_view text, const std::string& file);
+
+/// The same of a run of any program or version: only `version` must be there, and settings keep their defaults.
+RunInfo parse_any_run_info(std::string_view text, const std::string& file);
 
 /// Puts run.json in its place: all of it or nothing.
 void save_run_info(const RunFolder& folder, const RunInfo& info);

@@ -10,9 +10,9 @@
 
 #include "gnmr/core/error.h"
 #include "gnmr/core/message_text.h"
+#include "gnmr/io/json.h"
 #include "gnmr/io/json_text.h"
 #include "gnmr/io/options_json.h"
-#include "gnmr/run/json_fields.h"
 
 namespace gnmr::run {
 namespace {
@@ -75,18 +75,14 @@ std::string json_of(const SettingSpec& spec, const TrainSettings& settings) {
 }
 
 struct ReadJson {
-  const Json& value;
+  const io::JsonObject& object;
   std::string_view key;
 
-  void operator()(std::string* target) const { *target = text_of(value, key); }
-  void operator()(std::int64_t* target) const { *target = whole_of(value, key); }
-  void operator()(double* target) const { *target = number_of(value, key); }
-  void operator()(bool* target) const { *target = truth_of(value, key); }
-  void operator()(Texts* target) const {
-    if (!value.is_array()) throw Error(fmt::format("`{}`: expected a list of strings, got {}", key, value.type_name()));
-    target->clear();
-    for (const Json& entry : value) target->push_back(text_of(entry, key));
-  }
+  void operator()(std::string* target) const { *target = object.text(key); }
+  void operator()(std::int64_t* target) const { *target = object.whole(key); }
+  void operator()(double* target) const { *target = object.number(key); }
+  void operator()(bool* target) const { *target = object.truth(key); }
+  void operator()(Texts* target) const { *target = object.texts(key); }
 };
 
 struct ShowText {
@@ -113,6 +109,25 @@ std::string short_name(const std::string& name_or_path) {
   return name;
 }
 
+TrainSettings settings_of(const io::JsonObject& object) {
+  TrainSettings settings;
+  const auto& specs = setting_specs();
+  for (const auto& item : object.json().items()) {
+    const std::string& key = item.key();  // no structured binding: clang 14 does not capture one
+    if (key == kOptionsKey) {
+      settings.options = io::read_options(item.value().dump());
+      continue;
+    }
+    const auto spec = std::find_if(specs.begin(), specs.end(), [&](const SettingSpec& s) { return s.name == key; });
+    if (spec == specs.end()) {
+      throw Error(fmt::format("unknown setting {}{}", io::in_quotes(key),
+                              did_you_mean(key, specs, [](const SettingSpec& one) { return one.name; })));
+    }
+    std::visit(ReadJson{object, spec->name}, spec->get(settings));
+  }
+  return settings;
+}
+
 }  // namespace
 
 const std::vector<SettingSpec>& setting_specs() {
@@ -136,28 +151,20 @@ std::string write_settings(const TrainSettings& settings) {
 }
 
 TrainSettings read_settings(std::string_view json_text) {
-  TrainSettings settings;
-  const auto& specs = setting_specs();
   try {
-    const Json document = parse_object(json_text);
-    for (const auto& item : document.items()) {
-      const std::string& key = item.key();  // no structured binding: clang 14 does not capture one
-      const Json& value = item.value();
-      if (key == kOptionsKey) {
-        settings.options = io::read_options(value.dump());
-        continue;
-      }
-      const auto spec = std::find_if(specs.begin(), specs.end(), [&](const SettingSpec& s) { return s.name == key; });
-      if (spec == specs.end()) {
-        throw Error(fmt::format("unknown setting {}{}", io::in_quotes(key),
-                                did_you_mean(key, specs, [](const SettingSpec& one) { return one.name; })));
-      }
-      std::visit(ReadJson{value, spec->name}, spec->get(settings));
-    }
+    const io::Json document = io::parse_json(json_text);
+    return settings_of(io::JsonObject(document));
   } catch (const Error& error) {
     throw Error(fmt::format("[settings] {}", error.what()));
   }
-  return settings;
+}
+
+TrainSettings read_settings(const io::JsonObject& object) {
+  try {
+    return settings_of(io::JsonObject(object.json()));
+  } catch (const Error& error) {
+    throw Error(fmt::format("[settings] {}", error.what()));
+  }
 }
 
 std::vector<std::string> changed_on_resume(const TrainSettings& before, const TrainSettings& now) {

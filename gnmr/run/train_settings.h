@@ -17,6 +17,10 @@
 #include "gnmr/core/options.h"
 #include "gnmr/run/fault_kinds.h"
 
+namespace gnmr::io {
+class JsonObject;
+}
+
 namespace gnmr::run {
 
 using Texts = std::vector<std::string>;
@@ -143,6 +147,7 @@ std::string write_settings(const TrainSettings& settings);
 /// Settings from such an object; an unknown key or a value of a wrong type is an `Error` that names it, absent ones
 /// keep their defaults. Ranges and words are for `validate`.
 TrainSettings read_settings(std::string_view json_text);
+TrainSettings read_settings(const io::JsonObject& object);
 
 /// The names of settings that a resumed run may not change and that differ.
 ///

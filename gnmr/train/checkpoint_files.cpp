@@ -11,18 +11,14 @@
 
 #include "gnmr/core/error.h"
 #include "gnmr/io/file_descriptor.h"
+#include "gnmr/io/json.h"
 #include "gnmr/io/json_text.h"
 #include "gnmr/io/text_error.h"
-#include "gnmr/run/json_fields.h"
 
 namespace gnmr::train {
 namespace {
 
 namespace fs = std::filesystem;
-using run::field;
-using run::Json;
-using run::text_of;
-using run::whole_of;
 
 constexpr std::int64_t kCheckpointVersion = 1;
 
@@ -30,12 +26,6 @@ void append_text(std::string& out, std::string_view key, std::string_view value)
   io::append_json_string(out, key);
   out += ": ";
   io::append_json_string(out, value);
-}
-
-const Json& object_at(const Json& object, const char* key) {
-  const Json& value = field(object, key);
-  if (!value.is_object()) throw Error(std::string("`") + key + "`: expected an object");
-  return value;
 }
 
 }  // namespace
@@ -124,24 +114,22 @@ std::string write_trainer_json(const TrainerJson& content) {
 }
 
 TrainerJson parse_trainer_json(std::string_view text) {
-  const Json object = run::parse_object(text);
-  const std::int64_t version = whole_of(field(object, "version"), "version");
-  if (version != kCheckpointVersion) {
-    throw Error("version " + std::to_string(version) + ", this program reads " + std::to_string(kCheckpointVersion));
-  }
+  const io::Json document = io::parse_json(text);
+  const io::JsonObject object(document);
+  object.check_version(kCheckpointVersion);
   TrainerJson content;
-  content.info.step = whole_of(field(object, "step"), "step");
+  content.info.step = object.whole("step");
   // Absent in checkpoints of older versions.
-  if (object.contains("run")) content.info.run = text_of(field(object, "run"), "run");
-  content.info.program = text_of(field(object, "program"), "program");
-  content.torch_version = text_of(field(object, "torch"), "torch");
-  content.info.data = text_of(field(object, "data"), "data");
-  if (object.contains("checksums")) content.checksums = text_of(field(object, "checksums"), "checksums");
-  for (const auto& [name, size] : object_at(object, "files").items()) {
-    content.files[name] = static_cast<std::uint64_t>(whole_of(size, name));
-  }
-  for (const auto& [key, value] : object_at(object, "extra").items()) content.info.extra[key] = text_of(value, key);
-  content.info.settings = run::read_settings(object_at(object, "settings").dump());
+  content.info.run = object.text_if("run").value_or("");
+  content.info.program = object.text("program");
+  content.torch_version = object.text("torch");
+  content.info.data = object.text("data");
+  content.checksums = object.text_if("checksums").value_or("");
+  const io::JsonObject files = object.object("files");
+  for (const auto& [name, size] : files.json().items()) content.files[name] = files.count(name);
+  const io::JsonObject extra = object.object("extra");
+  for (const auto& [key, value] : extra.json().items()) content.info.extra[key] = extra.text(key);
+  content.info.settings = run::read_settings(object.object("settings"));
   return content;
 }
 

@@ -144,7 +144,7 @@ std::string metrics_difference(const std::string& expected, const std::string& r
       lines.push_back(
           fmt::format("step {} loss {} lr {} norm {} clip {} applied {} tokens {} recovered {} high {} batch {}",
                       line.step, line.loss, line.lr, line.grad_norm, line.clip, line.applied, line.tokens,
-                      line.recovered, line.high, line.batch.value_or(line.step)));
+                      line.recovered.value_or(0), line.high, line.batch.value_or(line.step)));
     }
     for (const run::EvalLine& line : metrics.evals) {
       lines.push_back(

@@ -141,7 +141,7 @@ TEST(Usage, FilesWithMistakesAreErrorsWithTheirPlace) {
   const std::string run = scratch.write("run.json", bad);
   expect_message({"report " + scratch.path(""), "run.json: " + place}, 3);
   scratch.write("run.json", R"({"version":1})");
-  scratch.write("metrics.jsonl", "{\"kind\":\"train\",\"step\":1}\n{\"kind\" 1}\n");
+  scratch.write("metrics.jsonl", "{\"kind\":\"train\",\"step\":1,\"loss\":1}\n{\"kind\" 1}\n");
   expect_message({"report " + scratch.path(""), "metrics.jsonl: line 2: not JSON: column 9: unexpected number"}, 3);
   const std::string typo = scratch.write("typo.json", R"({"max_0": 3})");
   expect_message({"replay " + trace + " --config " + typo, "unknown option \"max_0\"; did you mean 'max_o'?"}, 3);

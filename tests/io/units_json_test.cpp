@@ -40,8 +40,8 @@ TEST(UnitsFile, Faults) {
   EXPECT_EQ(error_of(R"([])"), "units.json: must be an object with the key \"units\"");
   EXPECT_EQ(error_of(R"({"units":{}})"), "units.json: \"units\" must be an array");
   EXPECT_EQ(error_of(R"({"units":[],"x":1})"), "units.json: unknown key \"x\"");
-  EXPECT_EQ(error_of(R"({"units":[],"units":[]})"), "units.json: the key \"units\" is there twice");
-  EXPECT_EQ(error_of(R"({"units":[{"name":"a","name":"b"}]})"), "units.json: the key \"name\" is there twice");
+  EXPECT_EQ(error_of(R"({"units":[],"units":[]})"), "units.json: \"units\" is there twice");
+  EXPECT_EQ(error_of(R"({"units":[{"name":"a","name":"b"}]})"), "units.json: \"name\" is there twice");
   EXPECT_EQ(error_of(R"({"units":[{"name":"a"},{"name":"a"}]})"),
             "units.json: units[1]: the unit \"a\" is there twice");
   EXPECT_EQ(error_of(R"({"units":[{"name":"x"}]})"), "units.json: units[0]: the trace has no unit \"x\"");

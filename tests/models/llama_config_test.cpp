@@ -79,10 +79,12 @@ TEST(LlamaConfig, RefusesWhatIsNotComputedByItsKey) {
 }
 
 TEST(LlamaConfig, RefusesWrongValuesByTheirKey) {
-  EXPECT_EQ(config_refusal({{"vocab_size", nullptr}}), "config.json: `vocab_size`: is missing");
-  EXPECT_EQ(config_refusal({{"vocab_size", "10"}}), "config.json: `vocab_size`: expected a whole number, got string");
-  EXPECT_EQ(config_refusal({{"vocab_size", 10.5}}), "config.json: `vocab_size`: expected a whole number, got number");
-  EXPECT_EQ(config_refusal({{"vocab_size", 18446744073709551615U}}), "config.json: `vocab_size`: too large a number");
+  EXPECT_EQ(config_refusal({{"vocab_size", nullptr}}), "config.json: `vocab_size` is missing");
+  EXPECT_EQ(config_refusal({{"vocab_size", "10"}}),
+            "config.json: `vocab_size`: expected a whole number of 64 bits, got string");
+  EXPECT_EQ(config_refusal({{"vocab_size", 10.5}}), "config.json: `vocab_size`: expected a whole number, got 10.5");
+  EXPECT_EQ(config_refusal({{"vocab_size", 18446744073709551615U}}),
+            "config.json: `vocab_size`: expected a whole number of 64 bits, got number");
   EXPECT_EQ(config_refusal({{"tie_word_embeddings", 1}}),
             "config.json: `tie_word_embeddings`: expected true or false, got number");
   EXPECT_EQ(config_refusal({{"num_hidden_layers", 0}}), "config.json: [model] layers: expected 1 to 16777216, got 0");
@@ -95,7 +97,7 @@ TEST(LlamaConfig, RefusesWrongValuesByTheirKey) {
   EXPECT_NE(config_refusal({{"rms_norm_eps", 0}}).find("rms_eps: expected a positive number"), std::string::npos);
   EXPECT_EQ(error_of<Error>([] { parse_config("{", "x"); }),
             "x: not JSON: column 2: unexpected end of input; expected string literal");
-  EXPECT_EQ(error_of<Error>([] { parse_config("[]", "x"); }), "x: expected a JSON object");
+  EXPECT_EQ(error_of<Error>([] { parse_config("[]", "x"); }), "x: expected a JSON object, got array");
   EXPECT_EQ(error_of<Error>([] { parse_config("{\"a\":1e999}", "x"); }),
             "x: not JSON: the number \"1e999\" is too large");
 }

@@ -31,7 +31,7 @@ class AuditOf : public ::testing::Test {
   io::JournalStepEntry& step(std::int64_t number) {
     return run_.journal->steps.at(static_cast<std::size_t>(number) - 1);
   }
-  TrainPoint& point(std::int64_t number) { return run_.metrics->train.at(static_cast<std::size_t>(number) - 1); }
+  run::TrainLine& point(std::int64_t number) { return run_.metrics->train.at(static_cast<std::size_t>(number) - 1); }
   void event(std::int64_t number, const std::string& unit, JournalEventKind kind) {
     step(number).events.push_back({.step = number, .unit = unit, .event = kind});
   }
@@ -190,7 +190,7 @@ TEST_F(AuditOf, WhatIsNotKnownIsNotGuessed) {
   EXPECT_NE(audit_text(audit).find("(known of 2 recoveries)"), std::string::npos);
   // Too few steps to say what is usual.
   run_.metrics->train.erase(run_.metrics->train.begin(), run_.metrics->train.begin() + 6);
-  for (TrainPoint& point : run_.metrics->train) point.recovered.reset();
+  for (run::TrainLine& point : run_.metrics->train) point.recovered.reset();
   audit = this->audit();
   EXPECT_FALSE(audit.recoveries[0].extra_seconds.has_value());
   EXPECT_TRUE(audit.recoveries[2].extra_seconds.has_value()) << "by then there are six";

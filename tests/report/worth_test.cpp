@@ -39,7 +39,7 @@ TEST(Worth, OfARun) {
     journal.steps.back().trials = {trial};
   }
   journal.steps[1].trials[0].seconds = std::nan("");
-  Metrics metrics;
+  run::Metrics metrics;
   metrics.train = {{.step = 0, .seconds = 10}, {.step = 1}, {.step = 2, .seconds = 5}};
   const RerunWorth worth = rerun_worth(journal, &metrics);
   EXPECT_EQ(worth.reruns, 4U);

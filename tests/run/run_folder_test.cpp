@@ -36,7 +36,9 @@ RunInfo some_info() {
                .budget = 1,
                .data = "0123abcd",
                .faults = "saturate",
-               .started = "2026-01-31T12:34:56Z"};
+               .started = "2026-01-31T12:34:56Z",
+               .steps = 77,
+               .seed = -5};
   info.settings.steps = 77;
   info.settings.granularity = "block";
   info.settings.seed = -5;

@@ -172,7 +172,7 @@ std::string text_of(const std::vector<run::TrainLine>& lines) {
   text.precision(17);
   for (const run::TrainLine& line : lines) {
     text << line.step << ' ' << line.batch.value_or(0) << ' ' << line.loss << ' ' << line.lr << ' ' << line.grad_norm
-         << ' ' << line.clip << ' ' << line.applied << ' ' << line.recovered << ' ' << line.high << '\n';
+         << ' ' << line.clip << ' ' << line.applied << ' ' << line.recovered.value_or(0) << ' ' << line.high << '\n';
   }
   return text.str();
 }
