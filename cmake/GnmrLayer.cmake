@@ -25,6 +25,10 @@ if(GNMR_SANITIZE)
   # The core's loops are judged too: alignment, shifts, float casts.
   add_compile_options(-fsanitize=${GNMR_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${GNMR_SANITIZE})
+  if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    # Their run-time parts are in no C program, and C programs load libgnmr.so.
+    add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize=vptr,function>)
+  endif()
 endif()
 
 # gnmr_add_layer(NAME [FOLDER lab/NAME] SOURCES... ) makes the target gnmr_NAME from the sources of gnmr/NAME, or of
