@@ -7,7 +7,7 @@
 //            ... products of both with the signs, by multiply_thin ...
 //            add_projections(size, low_projected, high_projected, count, 4, totals, stream);
 //
-// Goals: what gnmr/torch/product_error.h adds up on the CPU, one pass over both results at the memory's speed, sums
+// Goals: what gnmr/low/error_sums.h adds up on the CPU, one pass over both results at the memory's speed, sums
 // that ranks and micro-batches can add; the same bits in every run on the same addresses modulo 16; nothing waits for
 // the device and nothing is allocated. Squares are summed in double; those of differences of two bfloat16, and of
 // bfloat16 elements, eight at a time in float32 first, where they neither overflow nor vanish: sums are within 1e-6 of

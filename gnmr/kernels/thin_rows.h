@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products with a few vectors and sums of rows, in one pass over a large matrix: what a patrol is made of.
 //
-// Goals: what gnmr/torch/thin_product.h computes on the CPU, within rounding; the same groups and signs; the same bits
+// Goals: what gnmr/low/thin_product.h computes on the CPU, within rounding; the same groups and signs; the same bits
 // in every run; the memory's speed; nothing waits for the device and nothing is allocated. Non-goals: matrices with
 // gaps between rows, more than four vectors.
 //

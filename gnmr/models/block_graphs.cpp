@@ -74,12 +74,12 @@ class Amaxes {
  public:
   explicit Amaxes(LlamaBlockImpl& block) {
     for (nn::SwitchableLinearImpl* const layer : layers_of(block)) {
-      const LinearPaths& paths = layer->paths();
+      LinearPaths& paths = layer->paths();
       if (paths.recipe == nullptr || paths.numbers == nullptr) continue;
       for (std::size_t operand = 0; operand < kOperandCount; ++operand) {
         const auto which = static_cast<Operand>(operand);
         if (!paths.recipe->uses_delayed(which)) continue;
-        const at::Tensor place = paths.numbers->amax(paths.layer, which);
+        const at::Tensor place = nn::amax_of(paths, which);
         kept_.emplace_back(place, place.clone());
       }
     }

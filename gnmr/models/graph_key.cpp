@@ -4,8 +4,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "gnmr/torch/device_numbers.h"
-#include "gnmr/torch/fp8_matrix.h"
+#include "gnmr/low/device_numbers.h"
+#include "gnmr/low/quantize.h"
+#include "gnmr/torch/front_end.h"
 
 namespace gnmr::models {
 namespace {
@@ -26,7 +27,7 @@ bool remembers(LinearPaths& paths, bool quickly) {
     for (std::size_t place = 0; place < 2; ++place) {
       if (!is_delayed(paths.recipe->rules[product][place])) continue;
       const auto which = static_cast<Product>(product);
-      if (!paths.numbers->delayed_scale(paths.layer, which, place).defined()) return false;
+      if (paths.numbers->delayed_scale(paths.numbers_row, which, place) == nullptr) return false;
       if (quickly) return true;
     }
   }
@@ -40,7 +41,7 @@ bool is_steady(const nn::Recipe& recipe, const at::Tensor& weight) {
       if (!rule) continue;
       if (rule->rounding != formats::Rounding::nearest_even || rule->hadamard != 0) return false;
       // Elsewhere the host has the scale.
-      if (is_delayed(rule) && !nn::can_cast_to_fp8(weight, *rule)) return false;
+      if (is_delayed(rule) && !low::can_quantize_to_codes(nn::matrix_of(weight), *rule)) return false;
     }
   }
   return true;

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "gnmr/models/llama_block.h"
-#include "gnmr/torch/linear_paths.h"
+#include "gnmr/torch/switchable_linear.h"
 
 namespace gnmr::models {
 
@@ -38,7 +38,7 @@ struct GraphKey {
   std::uint32_t low = 0;                  // products that run low, three bits a layer
   std::uint32_t later_micro_batches = 0;  // layers that compare their largest magnitudes with those of earlier ones
   std::array<std::shared_ptr<const nn::Recipe>, kBlockLayers> recipes = {};
-  std::array<std::shared_ptr<nn::DeviceNumbers>, kBlockLayers> numbers = {};
+  std::array<std::shared_ptr<low::DeviceNumbers>, kBlockLayers> numbers = {};
 
   bool operator==(const GraphKey&) const = default;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a laboratory may reach into a low path: before, in and after a cast, and behind the product.
+// Where a laboratory may reach into a low path: before, in and after a cast, and behind the product; on tensors.
 //
 // Goals: experiments with known faults without a word about them in the layer. Non-goals: what a fault is
 // (gnmr/lab/injection); the high path, which no hook can reach.
@@ -7,27 +7,17 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <cstdint>
-
+#include "gnmr/low/hook.h"
 #include "gnmr/recipes/recipe.h"
 
 namespace gnmr::nn {
 
-/// Which low path is running.
-struct LowPathCall {
-  std::uint32_t layer = 0;  // index of the watched layer, in forward order
-  recipes::Product product = recipes::Product::forward;
-  std::int64_t step = 0;
-  std::int64_t micro_batch = 0;
-  bool rerun = false;  // the step runs again, in a trial or a replay
-};
+using low::LowPathCall;
 
 /// Each function gives back the tensor that is to be used from there on: another one, or the same one where it has
 /// nothing to do; it never changes the tensor in place. Calls come from the thread that runs forward or backward.
-class LowPathHook {
+class LowPathHook : public low::MatrixHook {
  public:
-  virtual ~LowPathHook() = default;
-
   /// An operand that is about to be cast. The cast's evidence is of what comes back: it cannot see the change.
   virtual at::Tensor before_cast(const LowPathCall& call, recipes::Operand operand, const at::Tensor& matrix) = 0;
 
@@ -42,6 +32,15 @@ class LowPathHook {
 
   /// The result of the product.
   virtual at::Tensor after_product(const LowPathCall& call, const at::Tensor& result) = 0;
+
+ private:
+  low::Matrix before_quantizing(const LowPathCall& call, recipes::Operand operand, const low::Matrix& matrix) final;
+  low::Matrix while_quantizing(const LowPathCall& call, recipes::Operand operand, const low::Matrix& matrix) final;
+  bool changes_quantized(const LowPathCall& call, recipes::Operand operand) const final {
+    return changes_casts(call, operand);
+  }
+  low::Matrix after_quantizing(const LowPathCall& call, recipes::Operand operand, const low::Matrix& quantized) final;
+  low::Matrix after_gemm(const LowPathCall& call, const low::Matrix& result) final;
 };
 
 }  // namespace gnmr::nn

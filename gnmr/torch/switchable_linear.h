@@ -8,8 +8,8 @@
 // Without a recipe it is a plain linear layer. With one, `LinearPaths` says before each step which products run low;
 // nothing is reallocated, and no parameter, name or type changes.
 //
-// Goals: one autograd function for every recipe and switch; what the low path remembers goes on in recovery.
-// Non-goals: deciding (gnmr/core), finding units (units.h), real low-precision kernels.
+// Goals: one autograd function for every recipe and switch, thin around gnmr/low. Non-goals: what the paths compute
+// (gnmr/low/linear.h), deciding (gnmr/core), finding units (units.h).
 #pragma once
 
 #include <torch/nn/module.h>
@@ -18,9 +18,22 @@
 #include <cstdint>
 #include <memory>
 
-#include "gnmr/torch/linear_paths.h"
+#include "gnmr/low/linear_paths.h"
+#include "gnmr/torch/low_path_hook.h"
 
 namespace gnmr::nn {
+
+using low::CastRule;
+using low::Comparison;
+using low::ErrorSums;
+using low::kOperandCount;
+using low::kProductCount;
+using low::LinearPaths;
+using low::Operand;
+using low::Product;
+using low::ProductMeasurement;
+using low::Recipe;
+using low::StepClock;
 
 /// The module; `weight` is [out, in], `bias` [out] or undefined.
 class SwitchableLinearImpl : public torch::nn::Module {

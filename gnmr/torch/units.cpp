@@ -8,7 +8,7 @@
 
 #include "gnmr/core/error.h"
 #include "gnmr/io/glob.h"
-#include "gnmr/torch/device_numbers.h"
+#include "gnmr/torch/front_end.h"
 
 namespace gnmr::nn {
 namespace {
@@ -83,6 +83,7 @@ void RecoverableUnits::find_layers(const torch::nn::Module& model, const UnitSel
     paths.can_save_low = selection.save_in_8_bits;
     paths.keep_low_weight = !selection.recast_weights;
     paths.layer = static_cast<std::uint32_t>(layers_.size());
+    paths.numbers_row = layers_.size();
     layer.frozen = std::none_of(layer.parameters.begin(), layer.parameters.end(),
                                 [&](std::size_t index) { return parameters_[index].requires_grad(); });
     paths.measure_products = selection.granularity == Granularity::product || layer.frozen;
@@ -194,8 +195,8 @@ void RecoverableUnits::use_device() {
   if (layers_.empty()) return;
   const at::Tensor& weight = layers_.front().module->weight;
   if (!has_device_numbers(weight)) return;
-  if (numbers_ == nullptr || numbers_->device() != weight.device()) {
-    numbers_ = std::make_shared<DeviceNumbers>(layers_.size(), recipe_, weight.device());
+  if (numbers_ == nullptr || numbers_->device() != weight.device().index()) {
+    numbers_ = std::make_shared<low::DeviceNumbers>(front_end(), layers_.size(), recipe_, matrix_of(weight));
     for (Layer& layer : layers_) layer.module->paths().numbers = numbers_;
   }
 }

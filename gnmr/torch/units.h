@@ -21,7 +21,6 @@
 #include "gnmr/core/types.h"
 #include "gnmr/kernels/unit_gather.h"
 #include "gnmr/torch/device_numbers.h"
-#include "gnmr/torch/linear_paths.h"
 #include "gnmr/torch/switchable_linear.h"
 
 namespace gnmr::nn {
@@ -125,7 +124,7 @@ class RecoverableUnits {
   kernels::UnitLists norm_lists(std::span<const std::uint8_t> has_gradient) const;
 
   /// Where numbers of the layers are on a device; null: they are on the host.
-  const DeviceNumbers* device_numbers() const { return numbers_.get(); }
+  const low::DeviceNumbers* device_numbers() const { return numbers_.get(); }
 
   /// What the low paths' comparisons came to, one a layer and place (the three products, then the saved input), as
   /// sums of squares: differences, references, and 1 where measured; those of other processes are to be added.
@@ -229,11 +228,12 @@ class RecoverableUnits {
   static bool measures_norm(const Part& part, std::size_t product);
   void use_device();
   std::unique_ptr<Measurements> measurements_with(NumbersOnTheWay numbers) const;
-  void take(Measurements& measurements, const HostNumbers& numbers);
+  void take(Measurements& measurements, const low::HostNumbers& numbers);
 
   std::shared_ptr<const Recipe> recipe_;
   std::shared_ptr<StepClock> clock_;
-  std::shared_ptr<DeviceNumbers> numbers_;  // null: everything is on the host
+  std::shared_ptr<low::DeviceNumbers> numbers_;  // null: everything is on the host
+  std::shared_ptr<PinnedPool> pool_ = std::make_shared<PinnedPool>();
   std::vector<at::Tensor> parameters_;
   std::vector<Layer> layers_;
   std::vector<Unit> units_;

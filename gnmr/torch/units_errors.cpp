@@ -7,13 +7,13 @@
 
 #include "gnmr/core/error.h"
 #include "gnmr/recipes/host_cast.h"
-#include "gnmr/torch/device_numbers.h"
+#include "gnmr/torch/front_end.h"
 #include "gnmr/torch/units.h"
 
 namespace gnmr::nn {
 namespace {
 
-constexpr std::size_t kPlaces = kErrorPlaces;
+constexpr std::size_t kPlaces = low::kErrorPlaces;
 constexpr std::size_t kSums = 3;  // difference, reference, whether measured
 
 void append(const ErrorSums& sums, std::vector<double>& values) {
@@ -46,9 +46,9 @@ void RecoverableUnits::patrol(double share, std::int64_t tokens) {
     const SwitchableLinearImpl& module = *layer.module;
     // On a GPU a patrol is bound by the memory: what else could have been computed meanwhile is its cost.
     const double cost = has_device_numbers(module.weight)
-                            ? kMultiplyAddsAByte * probe_bytes(tokens, module.in_features(), module.out_features(),
-                                                               static_cast<double>(module.weight.element_size()))
-                            : probe_multiply_adds(tokens, module.in_features(), module.out_features());
+                            ? kMultiplyAddsAByte * low::probe_bytes(tokens, module.in_features(), module.out_features(),
+                                                                    static_cast<double>(module.weight.element_size()))
+                            : low::probe_multiply_adds(tokens, module.in_features(), module.out_features());
     if (share < 1 && round_cost > 0 && round_cost + cost > share * all) {
       ++patrol_rounds_;
       round_cost = 0;
@@ -69,11 +69,11 @@ std::string RecoverableUnits::patrol_text() const {
 }
 
 std::unique_ptr<RecoverableUnits::Measurements> RecoverableUnits::send_measurements() const {
-  return numbers_ != nullptr ? measurements_with(numbers_->send()) : nullptr;
+  return numbers_ != nullptr ? measurements_with(send_numbers(*numbers_, pool_)) : nullptr;
 }
 
 std::unique_ptr<RecoverableUnits::Measurements> RecoverableUnits::send_other_measurements() const {
-  return numbers_ != nullptr ? measurements_with(numbers_->send_rest()) : nullptr;
+  return numbers_ != nullptr ? measurements_with(send_rest(*numbers_, pool_)) : nullptr;
 }
 
 std::unique_ptr<RecoverableUnits::Measurements> RecoverableUnits::measurements_with(NumbersOnTheWay numbers) const {
@@ -92,7 +92,7 @@ void RecoverableUnits::take_measurements(Measurements* measurements, std::span<c
   if (measurements != nullptr) take(*measurements, measurements->numbers.wait(numbers));
 }
 
-void RecoverableUnits::take(Measurements& measurements, const HostNumbers& numbers) {
+void RecoverableUnits::take(Measurements& measurements, const low::HostNumbers& numbers) {
   const auto sums_of = [](const kernels::ErrorTotals& totals) {
     return ErrorSums{totals.difference, totals.reference, totals.measured > 0};
   };
@@ -112,7 +112,7 @@ void RecoverableUnits::take(Measurements& measurements, const HostNumbers& numbe
     }
     paths.saved_error = sums_of(numbers.errors[layer * kPlaces + kProductCount]);
     std::copy_n(numbers.amaxes.begin() + static_cast<std::ptrdiff_t>(layer * kOperandCount), kOperandCount,
-                paths.step_amax.begin());
+                paths.amax.step_amax.begin());
   }
 }
 

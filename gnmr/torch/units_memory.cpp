@@ -30,7 +30,7 @@ bool remembers(const Recipe* recipe, std::size_t product, std::size_t place) {
 std::vector<float> RecoverableUnits::step_amaxes() const {
   std::vector<float> amaxes;
   for (const Layer& layer : layers_) {
-    const auto& seen = layer.module->paths().step_amax;
+    const auto& seen = layer.module->paths().amax.step_amax;
     amaxes.insert(amaxes.end(), seen.begin(), seen.end());
   }
   return amaxes;
@@ -42,10 +42,10 @@ void RecoverableUnits::set_step_amaxes(std::span<const float> amaxes) {
                 std::to_string(amaxes.size()));
   }
   for (std::size_t index = 0; index < layers_.size(); ++index) {
-    auto& seen = layers_[index].module->paths().step_amax;
+    auto& seen = layers_[index].module->paths().amax.step_amax;
     std::copy_n(amaxes.begin() + static_cast<std::ptrdiff_t>(index * kOperandCount), kOperandCount, seen.begin());
   }
-  if (numbers_ != nullptr) numbers_->set_amaxes({amaxes.begin(), amaxes.end()});
+  if (numbers_ != nullptr) set_amaxes(*numbers_, amaxes);
 }
 
 std::vector<std::pair<std::string, at::Tensor>> RecoverableUnits::memory() const {
@@ -59,7 +59,8 @@ std::vector<std::pair<std::string, at::Tensor>> RecoverableUnits::memory() const
     for (std::size_t product = 0; product < kProductCount; ++product) {
       for (std::size_t place = 0; place < 2; ++place) {
         if (!remembers(recipe_.get(), product, place)) continue;
-        const formats::DelayedState& state = numbers_ != nullptr ? on_device[next++] : paths.delayed[product][place];
+        const formats::DelayedState& state =
+            numbers_ != nullptr ? on_device[next++] : paths.amax.delayed[product][place];
         const std::string name = slot_name(layer.name, product, place);
         memory.emplace_back(name + ".amax_history", at::tensor(state.amax_history, at::kFloat));
         memory.emplace_back(name + ".scale", at::tensor({state.scale}, at::kFloat));
@@ -113,7 +114,7 @@ void RecoverableUnits::restore_memory(const std::vector<std::pair<std::string, a
     for (std::size_t product = 0; product < kProductCount; ++product) {
       for (std::size_t place = 0; place < 2; ++place) {
         if (!remembers(recipe_.get(), product, place)) continue;
-        layer.module->paths().delayed[product][place] = std::move(states[next++]);
+        layer.module->paths().amax.delayed[product][place] = std::move(states[next++]);
       }
     }
   }

@@ -70,7 +70,7 @@ class DeviceGate : public StepGate {
       lists_ = parts_.units.norm_lists(has_gradient);
       has_gradient_ = has_gradient;
     }
-    const nn::DeviceNumbers* const measured = parts_.units.device_numbers();
+    const low::DeviceNumbers* const measured = parts_.units.device_numbers();
     kernels::DeviceBytes more;
     if (measured != nullptr) more = {measured->bytes().data(), measured->bytes().size()};
     const kernels::StepTicket ticket = gated_.run({.gradients = gradients_,

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <vector>
 
-#include "gnmr/torch/operand_cast.h"
 #include "torch/cutting_hook.h"
+#include "torch/low_on_tensors.h"
 #include "torch/small_model.h"
 
 namespace gnmr::nn {
@@ -77,7 +77,7 @@ TEST(CastEvidence, AddsUpOverMicroBatchesAndForgetsTheLastStep) {
   units.end_step();
   units.begin_step(2);
   EXPECT_FALSE(units.evidence(0).measured);
-  const float scale = model.stem->paths().delayed[0][0].scale;
+  const float scale = model.stem->paths().amax.delayed[0][0].scale;
   const CastRule rule = *builtin("fp8-delayed")->rule(Product::forward, 0);
   at::Tensor inputs;
   for (std::uint64_t seed = 5; seed < 8; ++seed) {

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Real FP8 against the CPU: the same bytes, products within what sums round, the same errors and memories. Needs a GPU.
-#include "gnmr/torch/fp8_matrix.h"
-
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -12,9 +10,9 @@
 
 #include "gnmr/formats/scaling.h"
 #include "gnmr/kernels/device.h"
-#include "gnmr/torch/device_numbers.h"
-#include "gnmr/torch/operand_cast.h"
+#include "gnmr/low/gemm.h"
 #include "gnmr/torch/switchable_linear.h"
+#include "torch/low_on_tensors.h"
 #include "torch/tensor_testing.h"
 
 namespace gnmr::nn {
@@ -83,8 +81,8 @@ TEST_F(Fp8OnTheDevice, ProductsAreThoseOfTheirNumbers) {
       ASSERT_TRUE(can_multiply(left, left_group, right, right_group));
       const at::Tensor expected =
           at::mm(values_of(left, left_group).to(at::kDouble), values_of(right, right_group).to(at::kDouble).t());
-      const at::Tensor in_float = multiply(left, right, right_group, at::kFloat, false);
-      const at::Tensor in_bfloat16 = multiply(left, right, right_group, at::kBFloat16, false);
+      const at::Tensor in_float = multiply(left, right, right_group, low::Type::float32);
+      const at::Tensor in_bfloat16 = multiply(left, right, right_group, low::Type::bfloat16);
       EXPECT_LT(relative_difference(in_float, expected), 2e-3) << m << ' ' << k << ' ' << n << ' ' << int(right_group);
       EXPECT_LT(relative_difference(in_bfloat16, expected), 4e-3) << m << ' ' << k << ' ' << n;
     }
@@ -188,7 +186,7 @@ TEST_F(Fp8OnTheDevice, DelayedScalesFollowAsOnTheCpu) {
     const std::vector<formats::DelayedState> states = pair.on_device->paths().numbers->save();
     ASSERT_EQ(states.size(), 6u);
     for (std::size_t index = 0; index < states.size(); ++index) {
-      const formats::DelayedState& expected = pair.on_cpu->paths().delayed[index / 2][index % 2];
+      const formats::DelayedState& expected = pair.on_cpu->paths().amax.delayed[index / 2][index % 2];
       EXPECT_EQ(states[index].scale, expected.scale) << step << ' ' << index;
       EXPECT_EQ(states[index].amax_history, expected.amax_history) << step << ' ' << index;
     }
@@ -205,7 +203,7 @@ TEST_F(Fp8OnTheDevice, ErrorsAreThoseOfTheCpu) {
       }
       pair.run(pair.on_cpu, false);
       pair.run(pair.on_device, true);
-      const HostNumbers numbers = pair.on_device->paths().numbers->send().wait();
+      const HostNumbers numbers = numbers_on_host(pair.on_device->paths());
       for (std::size_t product = 0; product < kProductCount; ++product) {
         const ErrorSums& expected = pair.on_cpu->paths().measured[product].error;
         const kernels::ErrorTotals& totals = numbers.errors[product];
@@ -222,7 +220,7 @@ TEST_F(Fp8OnTheDevice, EvidenceIsThatOfTheCpu) {
     for (LinearPaths* paths : {&pair.on_cpu->paths(), &pair.on_device->paths()}) paths->measure_casts = true;
     pair.run(pair.on_cpu, false);
     pair.run(pair.on_device, true);
-    const HostNumbers numbers = pair.on_device->paths().numbers->send().wait();
+    const HostNumbers numbers = numbers_on_host(pair.on_device->paths());
     ASSERT_EQ(numbers.casts.size(), 6u);
     for (std::size_t index = 0; index < 6; ++index) {
       const formats::Statistics& expected = pair.on_cpu->paths().measured[index / 2].casts[index % 2];

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gnmr/torch/operand_cast.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -11,6 +9,8 @@
 #include "formats/sample_values.h"
 #include "gnmr/core/error.h"
 #include "gnmr/formats/reference.h"
+#include "gnmr/low/quantize.h"
+#include "torch/low_on_tensors.h"
 #include "torch/tensor_testing.h"
 
 namespace gnmr::nn {

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gnmr/torch/product_error.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,10 +6,11 @@
 #include <limits>
 
 #include "gnmr/core/error.h"
+#include "gnmr/low/error_sums.h"
 #include "gnmr/recipes/host_cast.h"
-#include "gnmr/torch/operand_cast.h"
 #include "gnmr/torch/units.h"
 #include "torch/cutting_hook.h"
+#include "torch/low_on_tensors.h"
 #include "torch/small_model.h"
 #include "torch/tensor_testing.h"
 

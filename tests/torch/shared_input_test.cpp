@@ -14,9 +14,9 @@
 
 #include "gnmr/kernels/device.h"
 #include "gnmr/torch/cuda_graph.h"
-#include "gnmr/torch/device_numbers.h"
 #include "gnmr/torch/switchable_linear.h"
 #include "torch/cutting_hook.h"
+#include "torch/low_on_tensors.h"
 #include "torch/tensor_testing.h"
 
 namespace gnmr::nn {
@@ -111,13 +111,13 @@ void note_paths(Course& course, const std::string& layer, const LinearPaths& pat
     note(course, name, {measured.squared_norm, measured.error.difference, measured.error.reference});
     for (std::size_t place = 0; place < 2; ++place) {
       note_cast(course, name + " evidence " + std::to_string(place), measured.casts[place]);
-      note(course, name + " scale " + std::to_string(place), {paths.delayed[product][place].scale});
+      note(course, name + " scale " + std::to_string(place), {paths.amax.delayed[product][place].scale});
     }
   }
   note(course, layer + " saved", {paths.saved_error.difference, paths.saved_error.reference});
-  note(course, layer + " amax", {paths.step_amax.begin(), paths.step_amax.end()});
+  note(course, layer + " amax", {paths.amax.step_amax.begin(), paths.amax.step_amax.end()});
   if (paths.numbers == nullptr) return;
-  const HostNumbers numbers = paths.numbers->send().wait();
+  const HostNumbers numbers = numbers_on_host(paths);
   note(course, layer + " squares on the device", numbers.squares);
   note(course, layer + " amax on the device", {numbers.amaxes.begin(), numbers.amaxes.end()});
   for (const formats::DelayedState& state : paths.numbers->save()) note(course, layer + " scale", {state.scale});
@@ -240,7 +240,7 @@ TEST(SharedInput, IsCastOnceForRulesOfNoLayer) {
     Trio trio(recipe);
     SharedInput shared(input);
     const auto cast = [&](std::size_t layer, const OperandUse& use) {
-      return shared.operand(trio.layers[layer]->paths(), use, input).values;
+      return shared_values(shared, trio.layers[layer]->paths(), use, input);
     };
     const bool is_shared = recipe != "fp8-delayed";
     for (const OperandUse& use : {kForwardAlone, kBothProducts}) {
@@ -257,8 +257,8 @@ TEST(SharedInput, IsNotSharedWhereLayersWouldDiffer) {
   LinearPaths& second = trio.layers[1]->paths();
   SharedInput shared(input);
   const auto is_shared = [&] {
-    const at::Tensor of_first = shared.operand(first, kForwardAlone, input).values;
-    return shared.operand(second, kForwardAlone, input).values.is_same(of_first);
+    const at::Tensor of_first = shared_values(shared, first, kForwardAlone, input);
+    return shared_values(shared, second, kForwardAlone, input).is_same(of_first);
   };
   EXPECT_TRUE(is_shared());
   testing::CuttingHook hook(testing::Site::in_cast, 1);
@@ -321,7 +321,7 @@ TEST(SharedInput, ChangedInPlaceIsCastAgain) {
 
 /// Of an operand that several layers keep: the tensor that backward needs.
 at::Tensor kept_of(const LowOperand& operand) {
-  return operand.values.defined() ? operand.values : operand.codes.by_columns.codes;
+  return tensor_of(operand.values.defined() ? operand.values : operand.codes.by_columns.codes);
 }
 
 /// Layers keep one cast among them, the input is let go, and backward lets go of the cast.
@@ -336,7 +336,7 @@ void expect_one_cast_until_backward(const Place& place, const std::string& recip
     weak_input = c10::weak_intrusive_ptr<c10::TensorImpl>(input.getIntrusivePtr());
     SharedInput shared(input);
     for (SwitchableLinear& layer : trio.layers) outputs.push_back(layer->forward(input));
-    kept = kept_of(shared.operand(trio.layers[0]->paths(), kBothProducts, input));
+    kept = kept_of(shared.operands().operand(front_end(), trio.layers[0]->paths(), kBothProducts, matrix_of(input)));
     EXPECT_EQ(kept.use_count(), kLayers + 2) << recipe << ": of the layers, the scope and this function";
   }
   EXPECT_EQ(kept.use_count(), kLayers + 1) << recipe;
@@ -356,8 +356,8 @@ TEST(SharedInput, IsKeptOnceAndNoLongerThanBackwardNeedsIt) {
 TEST(SharedInput, IsKeptOnceIn8Bits) {
   const at::Tensor input = normal({kTokens, kIn}, 1);
   SharedInput shared(input);
-  const SavedMatrix first = shared.in_8_bits(input);
-  const SavedMatrix second = shared.in_8_bits(input);
+  const SavedMatrix first = as_tensors(shared.operands().in_8_bits(front_end(), matrix_of(input)));
+  const SavedMatrix second = as_tensors(shared.operands().in_8_bits(front_end(), matrix_of(input)));
   EXPECT_TRUE(first.codes.is_same(second.codes));
   EXPECT_TRUE(first.scales.is_same(second.scales));
   EXPECT_TRUE(at::equal(restore_from_8_bits(first), restore_from_8_bits(save_in_8_bits(input))));
@@ -367,7 +367,8 @@ TEST(SharedInput, IsKeptOnceIn8Bits) {
   const SharedInput of_leaf(leaf);
   const at::Tensor a = trio.layers[0]->forward(leaf);
   const at::Tensor b = trio.layers[1]->forward(leaf);
-  EXPECT_EQ(SharedInput::of(leaf)->in_8_bits(leaf).codes.use_count(), 4u) << "two layers, the scope, this function";
+  const low::SavedMatrix bits = SharedInput::of(leaf)->operands().in_8_bits(front_end(), matrix_of(leaf));
+  EXPECT_EQ(tensor_of(bits.codes).use_count(), 4u) << "two layers, the scope, this function";
 }
 
 class SharedInputOnTheDevice : public ::testing::Test {

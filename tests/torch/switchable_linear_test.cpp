@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "gnmr/torch/operand_cast.h"
 #include "gnmr/torch/squared_norm.h"
+#include "torch/low_on_tensors.h"
 #include "torch/tensor_testing.h"
 
 namespace gnmr::nn {
@@ -307,8 +307,8 @@ TEST(SwitchableLinear, DelayedScalesAreThoseOfEarlierStepsWhateverThePath) {
   }
   for (std::size_t product = 0; product < kProductCount; ++product) {
     for (std::size_t place = 0; place < 2; ++place) {
-      const formats::DelayedState& ran_low = low.layer->paths().delayed[product][place];
-      const formats::DelayedState& ran_high = high.layer->paths().delayed[product][place];
+      const formats::DelayedState& ran_low = low.layer->paths().amax.delayed[product][place];
+      const formats::DelayedState& ran_high = high.layer->paths().amax.delayed[product][place];
       EXPECT_EQ(ran_low.amax_history, ran_high.amax_history);
       ASSERT_EQ(ran_high.amax_history.size(), 3u);
       EXPECT_EQ(ran_low.observations, 3u);
@@ -316,7 +316,7 @@ TEST(SwitchableLinear, DelayedScalesAreThoseOfEarlierStepsWhateverThePath) {
     }
   }
   // The scale in force is that of the largest amax before this step, not of this step's.
-  const float largest = high.layer->paths().delayed[0][0].amax_history.back();
+  const float largest = high.layer->paths().amax.delayed[0][0].amax_history.back();
   EXPECT_FLOAT_EQ(largest, finite_amax(high.input)) << "each step saw both of its micro-batches";
   high.input = high.input * 8;
   high.layer->paths().low = {true, false, false};

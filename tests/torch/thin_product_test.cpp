@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gnmr/torch/thin_product.h"
+#include "gnmr/low/thin_product.h"
 
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
@@ -9,11 +9,13 @@
 #include <limits>
 #include <vector>
 
+#include "torch/low_on_tensors.h"
 #include "torch/tensor_testing.h"
 
 namespace gnmr::nn {
 namespace {
 
+using low::kRowGroups;
 using testing::normal;
 using testing::same_bits;
 

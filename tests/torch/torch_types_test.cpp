@@ -8,7 +8,7 @@
 
 #include "formats/sample_values.h"
 #include "gnmr/formats/cast.h"
-#include "gnmr/torch/operand_cast.h"
+#include "torch/low_on_tensors.h"
 #include "torch/tensor_testing.h"
 
 namespace gnmr::formats {

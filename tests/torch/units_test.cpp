@@ -303,7 +303,7 @@ TEST(Units, LargestMagnitudesCanComeFromOtherProcesses) {
   amaxes[0] = 100;
   units.set_step_amaxes(amaxes);
   units.end_step();
-  EXPECT_EQ(model.stem->paths().delayed[0][0].amax_history, (std::vector<float>{100}));
+  EXPECT_EQ(model.stem->paths().amax.delayed[0][0].amax_history, (std::vector<float>{100}));
   EXPECT_THROW(units.set_step_amaxes(std::vector<float>(5)), Error);
 }
 

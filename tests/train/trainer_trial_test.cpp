@@ -84,8 +84,8 @@ TEST(TrainerTrial, TheLowPathRemembersTheStepOnce) {
     if (linear == nullptr || linear->paths().recipe == nullptr) continue;
     const auto twin = std::dynamic_pointer_cast<nn::SwitchableLinearImpl>(plain.model().named_modules()[entry.key()]);
     // The last two steps differ by the recovery; those before are the same ones, one entry a step.
-    std::vector<float> seen = linear->paths().delayed[0][0].amax_history;
-    std::vector<float> expected = twin->paths().delayed[0][0].amax_history;
+    std::vector<float> seen = linear->paths().amax.delayed[0][0].amax_history;
+    std::vector<float> expected = twin->paths().amax.delayed[0][0].amax_history;
     ASSERT_EQ(seen.size(), expected.size()) << entry.key();
     ASSERT_EQ(seen.size(), 14u);
   }

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace gnmr::nn {
+namespace gnmr::low {
 
 /// The most columns of a thin matrix that has loops of its own.
 inline constexpr std::int64_t kMaxThinColumns = 4;
@@ -30,4 +30,4 @@ void add_rows(const Rows& rows, std::int64_t first, std::int64_t last, std::int6
 /// The sum of rows, each times its sign; gives back the sum of the squares of all their elements.
 float add_signed_rows(const Rows& rows, std::int64_t first, std::int64_t last, const float* signs, float* sums);
 
-}  // namespace gnmr::nn
+}  // namespace gnmr::low

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gnmr/torch/thin_loops.h"
+#include "gnmr/low/thin_loops.h"
 
 #include <cstddef>
 #include <cstring>
 
 #include "gnmr/core/for_each_machine.h"
 
-namespace gnmr::nn {
+namespace gnmr::low {
 namespace {
 
 constexpr std::int64_t kLanes = 16;  // the order of additions is the same on all machines
@@ -147,4 +147,4 @@ float add_signed_rows(const Rows& rows, std::int64_t first, std::int64_t last, c
   return squares[0];
 }
 
-}  // namespace gnmr::nn
+}  // namespace gnmr::low

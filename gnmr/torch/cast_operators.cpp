@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The casts of gnmr/formats as torch operators, for devices that the array functions do not reach.
+#include "gnmr/torch/cast_operators.h"
+
 #include <ATen/ops/arange.h>
 #include <ATen/ops/bitwise_and.h>
 #include <ATen/ops/clamp.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/matmul.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
 #include <ATen/ops/ones_like.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/where.h>
 
 #include <cmath>
@@ -15,7 +18,7 @@
 
 #include "gnmr/core/error.h"
 #include "gnmr/formats/scaling.h"
-#include "gnmr/torch/operand_cast.h"
+#include "gnmr/recipes/host_cast.h"
 
 namespace gnmr::nn {
 namespace {
@@ -116,7 +119,7 @@ at::Tensor nvfp4_scales(const at::Tensor& amax, const CastRule& rule) {
   return at::clamp(round_on_grid(wanted, e4m3), 0x1p-9, e4m3.max) * tensor_scale;
 }
 
-at::Tensor finite_scales(const at::Tensor& groups, const OperandCast& cast) {
+at::Tensor finite_scales(const at::Tensor& groups, const low::NumberCast& cast) {
   const CastRule& rule = cast.rule;
   if (rule.grouping == Grouping::none) return at::full({1, 1, 1, 1}, 1.0, groups.options());
   if (rule.grouping == Grouping::delayed) return at::full({1, 1, 1, 1}, cast.delayed_scale, groups.options());
@@ -130,7 +133,7 @@ at::Tensor finite_scales(const at::Tensor& groups, const OperandCast& cast) {
 }
 
 /// The scale of each group; NaN where it holds what the format has no code for.
-at::Tensor scales_of(const at::Tensor& groups, const OperandCast& cast) {
+at::Tensor scales_of(const at::Tensor& groups, const low::NumberCast& cast) {
   const at::Tensor scales = finite_scales(groups, cast);
   if (formats::layout_of(cast.rule.format).has_nan()) return scales;
   at::Tensor unknown = groups.isnan();
@@ -155,13 +158,26 @@ void measure(const at::Tensor& before, const at::Tensor& after, const at::Tensor
 
 }  // namespace
 
-at::Tensor cast_operand_with_operators(const at::Tensor& matrix, const OperandCast& cast) {
+at::Tensor multiply_stretches(const at::Tensor& matrix, const std::vector<float>& entries, std::int64_t size) {
+  at::Tensor result = matrix.clone(at::MemoryFormat::Contiguous);
+  const std::int64_t whole = matrix.size(1) / size * size;
+  if (whole == 0) return result;
+  const at::Tensor transform = at::tensor(entries).view({size, size}).to(matrix.device());
+  const at::Tensor part = result.narrow(1, 0, whole).reshape({matrix.size(0), whole / size, size});
+  result.narrow(1, 0, whole).copy_(at::matmul(part, transform).view({matrix.size(0), whole}));
+  return result;
+}
+
+at::Tensor cast_operand_with_operators(const at::Tensor& matrix, const low::NumberCast& cast) {
   if (cast.rule.rounding == formats::Rounding::stochastic) {
     throw Error("stochastic rounding is only on the CPU so far: use --device cpu, or a recipe without it");
   }
-  const bool turned = cast.sum_over == SumOver::rows && !cast.rule.ignores_direction();
+  const bool turned = cast.sum_over == low::SumOver::rows && !cast.rule.ignores_direction();
   at::Tensor facing = turned ? matrix.t() : matrix;
-  if (cast.rule.hadamard != 0) facing = hadamard_transform(facing, cast.rule.hadamard, cast.transform_seed);
+  if (cast.rule.hadamard != 0) {
+    const std::vector<float> entries = recipes::hadamard_matrix(cast.rule.hadamard, cast.transform_seed);
+    facing = multiply_stretches(facing, entries, cast.rule.hadamard);
+  }
   const GroupShape shape = group_shape(cast.rule, facing);
   const at::Tensor groups =
       in_groups(facing, std::max<std::int64_t>(shape.rows, 1), std::max<std::int64_t>(shape.cols, 1));

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a linear layer's two paths are: the switch of each product, the low path's memory, this step's measurements.
+// What a linear layer's two paths are: the switch of each GEMM, the low path's amax history, this step's measurements.
 //
 // Goals: plain values; the switch is read by forward and backward and written only between steps.
 // Non-goals: threads: a layer's forward and backward calls do not overlap, and steps begin when none is running.
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
 
 #include "gnmr/formats/cast.h"
-#include "gnmr/formats/delayed_scaling.h"
+#include "gnmr/low/amax_history.h"
+#include "gnmr/low/error_sums.h"
+#include "gnmr/low/hook.h"
 #include "gnmr/recipes/recipe.h"
-#include "gnmr/torch/low_path_hook.h"
-#include "gnmr/torch/product_error.h"
 
-namespace gnmr::nn {
+namespace gnmr::low {
 
 class DeviceNumbers;
 
@@ -27,10 +27,12 @@ using recipes::Operand;
 using recipes::Product;
 using recipes::Recipe;
 
-/// Whether the two paths of a layer's products are compared, and how.
+constexpr std::size_t index_of(Product product) { return static_cast<std::size_t>(product); }
+
+/// Whether the two paths of a layer's GEMMs are compared, and how.
 enum class Comparison : std::uint8_t {
   none,
-  projected,  // patrol: of products that run low, beside the step
+  projected,  // patrol: of GEMMs that run low, beside the step
   full,       // trial: all results are those of the high path, the low path runs beside them
 };
 
@@ -42,42 +44,43 @@ struct StepClock {
   bool rerun = false;  // the step runs again
 };
 
-/// Sums over the micro-batches of one step of one product.
+/// Sums over the micro-batches of one step of one GEMM.
 struct ProductMeasurement {
-  double squared_norm = 0;                     // of the gradient that SPEC names for the product
+  double squared_norm = 0;                     // of the gradient that SPEC names for the GEMM
   bool sampled = false;                        // whether there was one
   std::array<formats::Statistics, 2> casts{};  // of its two operands, where evidence is asked for
   ErrorSums error;                             // of its low path, where that is compared
 };
 
-/// Switch, memory and measurements of one layer.
+/// Switch, amax history and measurements of one layer.
 struct LinearPaths {
   std::shared_ptr<const Recipe> recipe;  // null: there is no low path
   std::shared_ptr<const StepClock> clock;
-  std::uint32_t layer = 0;  // tells layers' random numbers apart
+  std::uint32_t layer = 0;      // tells layers' random numbers apart
+  std::size_t numbers_row = 0;  // of this layer in `numbers`
 
   // The switch: written between steps only.
-  std::array<bool, kProductCount> low{};  // which products run low
+  std::array<bool, kProductCount> low{};  // which GEMMs run low
   bool save_low = false;                  // whether the input is saved for backward in 8 bits
   bool can_save_low = false;              // whether it ever is: then that is compared too
-  bool keep_low_weight = true;            // false: backward casts the weight again, for a byte a weight less memory
-  LowPathHook* hook = nullptr;            // a laboratory's; it outlives the step
+  bool keep_low_weight = true;            // false: backward quantizes the weight again, for a byte a weight less memory
+  MatrixHook* hook = nullptr;             // a laboratory's; it outlives the step
 
   // What to measure in this step.
   bool observing = true;          // false in evaluation: nothing is remembered or measured
-  bool measure_products = false;  // norms of the products' gradients
+  bool measure_products = false;  // norms of the GEMMs' gradients
   bool measure_casts = false;     // evidence
   Comparison comparison = Comparison::none;
 
-  // What the low path remembers: it goes on whatever the switch says.
-  std::array<std::array<formats::DelayedState, 2>, kProductCount> delayed{};
-  std::array<float, kOperandCount> step_amax{-1, -1,
-                                             -1};  // largest finite magnitude so far in this step; below 0: none seen
+  AmaxHistory amax;  // it goes on whatever the switch says
 
   std::array<ProductMeasurement, kProductCount> measured{};
   ErrorSums saved_error;  // of the input that was saved in 8 bits
 
   std::shared_ptr<DeviceNumbers> numbers;  // on a CUDA device: amax, measurements and delayed scales are there
+
+  /// Whether the two paths are compared in this way.
+  bool compares(Comparison how) const { return comparison == how && observing && recipe != nullptr; }
 
   /// Forgets the last step's measurements.
   void begin_step();
@@ -86,4 +89,10 @@ struct LinearPaths {
   void end_step();
 };
 
-}  // namespace gnmr::nn
+/// The clock of a layer, or one at rest.
+StepClock clock_of(const LinearPaths& paths);
+
+/// A seed of its own for each layer, step, micro-batch, GEMM and purpose: recomputation finds the same one again.
+std::uint64_t seed_of(const LinearPaths& paths, Product product, std::size_t purpose);
+
+}  // namespace gnmr::low

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/low/amax_history.h"
+
+#include <algorithm>
+
+namespace gnmr::low {
+
+void AmaxHistory::note(recipes::Operand operand, float amax) {
+  float& seen = step_amax[static_cast<std::size_t>(operand)];
+  seen = std::max(seen, amax);
+}
+
+std::optional<float> AmaxHistory::scale(recipes::Product product, std::size_t place) const {
+  const formats::DelayedState& state = delayed[static_cast<std::size_t>(product)][place];
+  return state.observations > 0 ? std::optional(state.scale) : std::nullopt;
+}
+
+void AmaxHistory::end_step(const recipes::Recipe& recipe) {
+  for_delayed(recipe, [&](std::size_t product, std::size_t place, const recipes::CastRule& rule) {
+    const recipes::Operand operand = recipes::operands_of(static_cast<recipes::Product>(product))[place];
+    const float amax = step_amax[static_cast<std::size_t>(operand)];
+    if (amax >= 0) formats::observe_amax(rule.delayed_scaling(), amax, delayed[product][place]);
+  });
+}
+
+}  // namespace gnmr::low

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/low/linear_paths.h"
+
+#include "gnmr/recipes/host_cast.h"
+
+namespace gnmr::low {
+
+void LinearPaths::begin_step() {
+  amax.begin_step();
+  measured = {};
+  saved_error = {};
+}
+
+void LinearPaths::end_step() {
+  if (recipe != nullptr) amax.end_step(*recipe);
+}
+
+StepClock clock_of(const LinearPaths& paths) { return paths.clock != nullptr ? *paths.clock : StepClock{}; }
+
+std::uint64_t seed_of(const LinearPaths& paths, Product product, std::size_t purpose) {
+  const StepClock clock = clock_of(paths);
+  return recipes::cast_seed({clock.seed, clock.step, clock.micro_batch, paths.layer}, product, purpose);
+}
+
+}  // namespace gnmr::low
