@@ -63,6 +63,28 @@ class InstalledSwitch(Switch, Protocol):
         """A step has ended: what the low path remembers takes it in."""
 
 
+@runtime_checkable
+class StatefulSwitch(Switch, Protocol):
+    """A switch whose low path depends on earlier steps; checkpoints hold that."""
+
+    def state(self) -> str:
+        """Its state as text; empty: there is none."""
+
+    def check_state(self, state: str) -> None:
+        """Refuses what `load_state` would, and takes nothing."""
+
+    def load_state(self, state: str) -> None:
+        """Takes over what `state` gave."""
+
+
+@runtime_checkable
+class RecipeSwitch(Switch, Protocol):
+    """A switch whose low path follows a recipe of ours. It multiplies plain tensors: what `fully_shard` gathers, not
+    what tensor parallel leaves spread."""
+
+    recipe: str
+
+
 @dataclass(frozen=True, slots=True)
 class ExtraBytes:
     """Memory beyond that of the low path: so much whatever the batch is, and so much for each token of it."""

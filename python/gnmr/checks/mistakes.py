@@ -12,9 +12,8 @@ from difflib import get_close_matches
 from torch import Tensor, nn
 
 from gnmr._core import Error
-from gnmr.low.linear import LowLinear
 from gnmr.options import AttachArguments
-from gnmr.switches import backend_name
+from gnmr.switches import RecipeSwitch, backend_name
 from gnmr.units import WatchedUnit
 
 #: The control that a unit's module belongs to.
@@ -74,7 +73,7 @@ def check_closure(closure: object) -> None:
 def check_recipe(recipe: str | None, units: Sequence[WatchedUnit]) -> None:
     """Refuses a recipe that no layer would take, because all have a low path of their own."""
     backends = sorted({backend_name(unit.switch) for unit in units if unit.switch is not None})
-    if recipe is None or not backends or any(isinstance(unit.switch, LowLinear) for unit in units):
+    if recipe is None or not backends or any(isinstance(unit.switch, RecipeSwitch) for unit in units):
         return
     raise Error(
         f"attach: recipe={recipe!r} would have no effect: the model has a low path of its own, which is "

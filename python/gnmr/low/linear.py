@@ -122,6 +122,15 @@ class LowLinear(LayerSwitch[Any]):
         self.neighbours.hear(self._layer, self.high)
         return super().end_trial()
 
+    def state(self) -> str:
+        return self.memory.save() if self.remembers else ""
+
+    def check_state(self, state: str) -> None:
+        self.memory.check(state)
+
+    def load_state(self, state: str) -> None:
+        self.memory.restore(state)
+
     def recovery_bytes(self) -> ExtraBytes:
         if not makes_codes(self.module.weight):
             # The low path keeps casts in float32, the high one the operands, which are there anyway. In a compiled

@@ -13,7 +13,6 @@ from torch import nn
 from gnmr import _core
 from gnmr._core import Error
 from gnmr.low.layer_switch import LayerSwitch
-from gnmr.low.linear import LowLinear
 from gnmr.norms.gradients import Gradients, Source
 from gnmr.ranks.group import Ranks
 from gnmr.ranks.pieces import (
@@ -28,7 +27,7 @@ from gnmr.ranks.pieces import (
     is_spread,
     merged,
 )
-from gnmr.switches import MeasuringSwitch
+from gnmr.switches import MeasuringSwitch, RecipeSwitch
 from gnmr.units import Coverage, FoundUnits, LeftOut, WatchedUnit, count_adapters, plain_name, share_of, times_wrapped
 
 
@@ -88,11 +87,11 @@ def find_parameters_again(units: Sequence[WatchedUnit]) -> None:
 
 def check_low_paths(model: nn.Module, units: Sequence[WatchedUnit]) -> None:
     """Our own low path multiplies plain tensors: what fully_shard gathers, not what tensor parallel leaves spread."""
-    if not any(isinstance(unit.switch, LowLinear) for unit in units):
+    if not any(isinstance(unit.switch, RecipeSwitch) for unit in units):
         return
     gathered = _gathered_by_fully_shard(model)
     for unit in units:
-        if not isinstance(unit.switch, LowLinear):
+        if not isinstance(unit.switch, RecipeSwitch):
             continue
         for parameter in unit.parameters:
             if is_spread(parameter) and id(parameter) not in gathered:

@@ -10,8 +10,7 @@ from typing import Any
 
 from gnmr import _core
 from gnmr._core import Error
-from gnmr.low.amax_history import AmaxHistory
-from gnmr.low.linear import LowLinear
+from gnmr.switches import RecipeSwitch, StatefulSwitch
 from gnmr.units import WatchedUnit
 
 _VERSION = 1
@@ -23,9 +22,7 @@ def saved_state(
 ) -> dict[str, Any]:
     """Everything that the next decisions depend on; `is_open`: but for the numbers of the last step."""
     memory = {
-        unit.name: unit.switch.memory.save()
-        for unit in units
-        if isinstance(unit.switch, LowLinear) and unit.switch.remembers
+        unit.name: text for unit in units if isinstance(unit.switch, StatefulSwitch) and (text := unit.switch.state())
     }
     return {
         "version": _VERSION,
@@ -40,7 +37,7 @@ def saved_state(
 
 def recipe_in(units: Sequence[WatchedUnit]) -> str:
     """The recipe of our own low path; empty: no unit has it."""
-    return next((unit.switch.recipe for unit in units if isinstance(unit.switch, LowLinear)), "")
+    return next((unit.switch.recipe for unit in units if isinstance(unit.switch, RecipeSwitch)), "")
 
 
 def changes(
@@ -104,17 +101,17 @@ def checked_state(state: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def check_memory(state: Mapping[str, Any], units: Sequence[WatchedUnit]) -> None:
     """Refuses what low paths cannot take over, and takes nothing."""
-    for memory, text in _memories(state, units):
-        memory.check(text)
+    for switch, text in _stateful(state, units):
+        switch.check_state(text)
 
 
 def restore_memory(state: Mapping[str, Any], units: Sequence[WatchedUnit]) -> None:
     """What low paths remember, by the names of their units."""
-    for memory, text in _memories(state, units):
-        memory.restore(text)
+    for switch, text in _stateful(state, units):
+        switch.load_state(text)
 
 
-def _memories(state: Mapping[str, Any], units: Sequence[WatchedUnit]) -> Iterator[tuple[AmaxHistory, str]]:
+def _stateful(state: Mapping[str, Any], units: Sequence[WatchedUnit]) -> Iterator[tuple[StatefulSwitch, str]]:
     for unit in units:
-        if isinstance(unit.switch, LowLinear) and unit.name in state["memory"]:
-            yield unit.switch.memory, state["memory"][unit.name]
+        if isinstance(unit.switch, StatefulSwitch) and unit.name in state["memory"]:
+            yield unit.switch, state["memory"][unit.name]
