@@ -96,15 +96,17 @@ void controller_step(benchmark::State& bench) {
   std::vector<char> to(units * kFloorBytesPerUnit, 2);
   std::vector<double> step_us, floor_us;
   std::size_t risks = 0, taken = 0;
-  gnmr::Controller controller(described, options);
+  gnmr::Controller controller(described, options, gnmr::norms_only());
 
   const auto step = [&](std::size_t index) {
-    const gnmr::Alarm& alarm = controller.observe(
-        {.step = static_cast<std::int64_t>(index), .norms = steps.norms[index], .sampled = steps.sampled[index]});
-    risks += alarm.risks.size();
+    const auto number = static_cast<std::int64_t>(index);
+    controller.begin(number);
+    const gnmr::Outcome& outcome =
+        controller.report({.step = number, .norms = steps.norms[index], .sampled = steps.sampled[index]});
+    risks += outcome.alarm.risks.size();
     ++taken;
-    const gnmr::Decision* decision = &controller.decide();
-    benchmark::DoNotOptimize(decision);
+    const gnmr::Outcome* kept = &outcome;
+    benchmark::DoNotOptimize(kept);
   };
   for (auto _ : bench) {
     controller.restore(state);  // back to the same amount of history

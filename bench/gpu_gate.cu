@@ -129,7 +129,7 @@ void print_units(std::uint32_t units) {
                                 .window = static_cast<std::uint32_t>(options.window),
                                 .alarm = {.common_share = options.common_share, .basis = Basis::trial}};
   Model model(units);
-  const std::vector<std::uint8_t> flags(units, unit_flag::kFree);
+  const std::vector<std::uint8_t> flags(units, gate_flag::kFree);
   GatedStep gated({.parameters = units, .units = units, .signals = settings, .max_norm = 1.0});
   gated.set_tensors(model.tensors, model.places, nullptr);
   const HostTimes whole = times_of(model, [&](int) {
@@ -137,7 +137,7 @@ void print_units(std::uint32_t units) {
                .lists = model.lists,
                .loss = model.loss(),
                .flags = flags,
-               .hold = Hold::for_trial,
+               .hold = HoldRule::for_trial,
                .optimizer = {.learning_rate = 1e-6}},
               nullptr);
   });
@@ -155,7 +155,7 @@ void print_units(std::uint32_t units) {
     norms.clip(sums.as<double>(), 1.0, {.gate = gate.as<Gate>()}, nullptr);
     gather.set(model.lists, nullptr);
     gather.run(sums.as<double>(), units, nullptr, roots.as<double>(), sampled.as<std::uint8_t>(), nullptr);
-    signals.observe({.norms = roots.as<double>(), .sampled = sampled.as<std::uint8_t>()}, Hold::for_trial,
+    signals.observe({.norms = roots.as<double>(), .sampled = sampled.as<std::uint8_t>()}, HoldRule::for_trial,
                     {.gate = gate.as<Gate>(), .alarm = alarm.as<StepAlarm>()}, nullptr);
     adamw.step(model.tensors, {.learning_rate = 1e-6}, gate.as<Gate>(), nullptr);
     must(cudaMemcpyAsync(results, sums.as(), units * sizeof(double), cudaMemcpyDeviceToHost, nullptr));

@@ -222,7 +222,7 @@ void measure_signals(Clock& clock, Results& results, std::uint32_t units) {
   const Memory alarm(sizeof(StepAlarm));
   std::vector<double> values(units);
   const auto observe = [&] {
-    signals.observe({.norms = norms.as<double>()}, Hold::for_trial,
+    signals.observe({.norms = norms.as<double>()}, HoldRule::for_trial,
                     {.gate = gate.as<Gate>(), .alarm = alarm.as<kernels::StepAlarm>()}, nullptr);
   };
   must(cudaMemset(gate.as(), 0, sizeof(Gate)));

@@ -105,7 +105,7 @@ class Bench {
   std::int64_t parameters() const { return models::parameter_count(model_->config()); }
 
   /// A step with clipping and nothing else.
-  void plain_step(std::span<const UnitIndex> high, nn::Pass pass = nn::Pass::step) {
+  void plain_step(std::span<const UnitIndex> high, PassKind pass = PassKind::step) {
     units_.request(high);
     units_.begin_step(++plain_steps_, pass);
     run_model();
@@ -123,7 +123,7 @@ class Bench {
   void watched_step(const std::function<void()>& before_gate = [] {}) {
     const StepPlan plan = supervisor_.begin(++steps_);
     units_.request(supervisor_.high(steps_));
-    units_.begin_step(plan.batch, plan.pass == PassKind::trial ? nn::Pass::trial : nn::Pass::step);
+    units_.begin_step(plan.batch, plan.pass == PassKind::trial ? PassKind::trial : PassKind::step);
     train::PassNumbers numbers;
     numbers.loss = run_model().to(at::kDouble);
     for (const at::Tensor& parameter : units_.parameters()) {
@@ -314,9 +314,9 @@ void print_steps_and_recovery(Bench& bench, const std::string& recipe) {
   forget_peak();
   bench.plain_step({});
   const double low_peak = peak_gib();
-  const double trial_ms = times_ms({[&] { bench.plain_step({}, nn::Pass::trial); }}, 3)[0];
+  const double trial_ms = times_ms({[&] { bench.plain_step({}, PassKind::trial); }}, 3)[0];
   forget_peak();
-  bench.plain_step({}, nn::Pass::trial);
+  bench.plain_step({}, PassKind::trial);
   const double trial_peak = peak_gib();
   fmt::print("| step | ms | against bf16 | peak memory, GiB |\n|---|---|---|---|\n");
   fmt::print("| bf16 (all units high) | {:.1f} | 1.00 x | {:.1f} |\n", pair[0], high_peak);

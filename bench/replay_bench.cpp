@@ -66,11 +66,12 @@ void replay(const std::string& text) {
   const auto reader = gnmr::io::open_trace(gnmr::io::memory_byte_source("bench", std::string(text)));
   std::vector<gnmr::Unit> units;
   for (const std::string& name : reader->units()) units.push_back({.name = name});
-  gnmr::Controller controller(units);
+  gnmr::Controller controller(units, {}, gnmr::norms_only());
   gnmr::io::TraceRow row;
   while (reader->next(row)) {
-    const gnmr::Decision* decision = &controller.step({.step = row.step, .norms = row.norms, .sampled = row.sampled});
-    benchmark::DoNotOptimize(decision);
+    controller.begin(row.step);
+    const gnmr::Outcome* outcome = &controller.report({.step = row.step, .norms = row.norms, .sampled = row.sampled});
+    benchmark::DoNotOptimize(outcome);
   }
 }
 

@@ -27,19 +27,11 @@
 namespace gnmr::app {
 namespace {
 
-std::vector<UnitIndex> in_recovery(const Controller& controller) {
-  std::vector<UnitIndex> units;
-  for (UnitIndex unit = 0; unit < controller.units().size(); ++unit) {
-    if (controller.steps_left(unit) > 0) units.push_back(unit);
-  }
-  return units;
-}
-
 /// Ground truth beside the trace, and how the decisions meet it.
 class Truth {
  public:
   Truth(const std::string& path, const Controller& controller)
-      : beside_(path, controller.units()), score_(controller.units().size(), in_recovery(controller)) {}
+      : beside_(path, controller.units()), score_(controller.units().size(), {controller.recovered().begin(), controller.recovered().end()}) {}
 
   void add(const Decision& decision) { score_.add(beside_.at(decision.step), decision); }
   void finish() { beside_.finish(); }
@@ -70,10 +62,10 @@ class Outputs {
     }
   }
 
-  void write(const Controller& controller, const Alarm& alarm, const Decision& decision) {
-    if (decisions_) decisions_->write(decision);
-    if (journal_) journal_->step(controller, alarm, decision);
-    if (signals_ && row_++ % signals_every_ == 0) signals_->write(decision.step, controller);
+  void write(const Controller& controller, const Outcome& outcome) {
+    if (decisions_) decisions_->write(outcome.decision);
+    if (journal_) journal_->step(controller, outcome.alarm, outcome.decision);
+    if (signals_ && row_++ % signals_every_ == 0) signals_->write(outcome.step, controller);
   }
 
   void close() {
@@ -91,7 +83,7 @@ class Outputs {
 };
 
 void load_state(const std::string& path, Controller& controller, bool quiet) {
-  const RestoreReport report = controller.restore(io::load_state(path).state.controller);
+  const RestoreReport report = controller.restore(io::load_state(path).state);
   if (quiet || report.exact()) return;
   if (report.beta_changed) say("state: beta has changed: means start afresh");
   if (report.noise_beta_changed) say("state: noise_beta has changed: usual changes start afresh");
@@ -139,7 +131,7 @@ Controller make_controller(const ReplayRequest& request, const std::vector<std::
   std::vector<Unit> units = with_exit_code(kInputError, [&] { return units_of_trace(request.input, names); });
   // The options have been checked by now; what is left to refuse are the units, or both together.
   const ExitCode blame = request.input.units_path.empty() ? kUsageError : kInputError;
-  return with_exit_code(blame, [&] { return Controller(std::move(units), request.options); });
+  return with_exit_code(blame, [&] { return Controller(std::move(units), request.options, norms_only()); });
 }
 
 void print_summary(const ReplayRequest& request, const ReplaySummary& summary, const Truth* truth,
@@ -172,12 +164,12 @@ void replay_run(const ReplayRequest& request, io::TraceReader& trace, ProgressLi
 
   io::TraceRow row;
   while (with_exit_code(kInputError, [&] { return trace.next(row); })) {
-    const Alarm& alarm = controller.observe({.step = row.step, .norms = row.norms, .sampled = row.sampled});
-    const Decision& decision = controller.decide();
-    with_exit_code(kOutputError, [&] { outputs.write(controller, alarm, decision); });
-    summary.add(alarm, decision);
-    if (truth) with_exit_code(kInputError, [&] { truth->add(decision); });
-    if (map) map->add(controller, decision);
+    controller.begin(row.step);
+    const Outcome& outcome = controller.report({.step = row.step, .norms = row.norms, .sampled = row.sampled});
+    with_exit_code(kOutputError, [&] { outputs.write(controller, outcome); });
+    summary.add(outcome.alarm, outcome.decision);
+    if (truth) with_exit_code(kInputError, [&] { truth->add(outcome.decision); });
+    if (map) map->add(controller, outcome.decision);
     progress.set_steps(summary.steps());
   }
   if (truth) with_exit_code(kInputError, [&] { truth->finish(); });

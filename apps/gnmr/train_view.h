@@ -32,7 +32,7 @@ class TrainView : public run::TrainObserver {
   void evaluated(const run::EvalLine& line) override;
   void noted(const std::string& text) override;
   bool stop_wanted() override { return signals_.stop_requested(); }
-  std::optional<io::JournalModeKind> mode_wanted() override { return signals_.take_mode(); }
+  std::optional<Mode> mode_wanted() override { return signals_.take_mode(); }
 
   /// The last lines: how it ended and what to do next.
   void finished(const run::TrainOutcome& outcome);

@@ -136,7 +136,7 @@ TuneOutcome sweep(const TuneArguments& arguments, ProgressLine& progress, std::v
   std::optional<lab::Tuner> tuner;
   with_exit_code(blame, [&] {
     const lab::TuneGridSettings grid{
-        .budget = Controller(units, outcome.given).max_recovered(),
+        .budget = Controller(units, outcome.given, norms_only()).max_recovered(),
         .units = static_cast<std::uint32_t>(units.size() - static_cast<std::size_t>(forced)),
         .evidence = !arguments.evidence_path.empty(),
         .expected_error = arguments.expected_error};

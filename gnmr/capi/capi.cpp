@@ -17,6 +17,7 @@
 #include "gnmr/core/error.h"
 #include "gnmr/io/json_text.h"
 #include "gnmr/io/options_json.h"
+#include "gnmr/io/plan_sections.h"
 #include "gnmr/io/state_file.h"
 
 namespace {
@@ -49,46 +50,35 @@ struct WrongArgument {
 }  // namespace
 
 struct gnmr_controller {
-  gnmr_controller(std::vector<gnmr::Unit> units, const gnmr::Options& options)
-      : controller(std::move(units), options), options_json(gnmr::io::write_options(options)) {
+  gnmr_controller(std::vector<gnmr::Unit> units, const gnmr::Options& options, const gnmr::Backend& backend)
+      : controller(std::move(units), options, backend), options_json(gnmr::io::write_options(options)) {
     for (auto& list : lists) list.reserve(controller.units().size());
-    candidates.reserve(controller.units().size());
   }
 
-  // The units whose severity is above 1.
-  std::span<const gnmr::Candidate> candidates_of(std::span<const double> severities) {
-    candidates.clear();
-    for (gnmr::UnitIndex unit = 0; unit < severities.size(); ++unit) {
-      if (severities[unit] > 1) candidates.push_back({.severity = severities[unit], .unit = unit});
-    }
-    return candidates;
-  }
-
-  void keep(const gnmr::Alarm& given) {
-    alarm = given;
-    alarm.risks = {};
-    keep_list(GNMR_LIST_RISKS, given.risks);
+  // Views of an outcome end with the next call; what a caller may ask for later is kept.
+  void keep(const gnmr::Outcome& given) {
+    outcome = given;
+    keep_list(GNMR_LIST_RISKS, given.alarm.risks);
+    if (given.decided_step) keep(given.decision);
   }
 
   void keep(const gnmr::Decision& given) {
-    decision = {.step = given.step, .common = given.common, .recovered_cost = given.recovered_cost};
     keep_list(GNMR_LIST_RECOVERED, given.recovered);
     keep_list(GNMR_LIST_ADMITTED, given.admitted);
     keep_list(GNMR_LIST_DENIED, given.denied);
     keep_list(GNMR_LIST_FUTILE, given.futile);
     keep_list(GNMR_LIST_RELEASED, given.released);
+    decision = given;
   }
 
   // The recoveries of a state that was loaded, as if it had just decided on them.
   void keep_loaded(std::int64_t last_step) {
-    keep(gnmr::Alarm{});
-    keep(gnmr::Decision{.step = last_step});
-    const std::vector<gnmr::Unit>& units = controller.units();
-    for (gnmr::UnitIndex unit = 0; unit < units.size(); ++unit) {
-      if (controller.steps_left(unit) == 0) continue;
-      lists[GNMR_LIST_RECOVERED].push_back(unit);
-      decision.recovered_cost += units[unit].cost;
-    }
+    outcome = {};
+    plan = {};
+    keep_list(GNMR_LIST_RISKS, {});
+    gnmr::Decision loaded{.step = last_step, .recovered = controller.recovered()};
+    for (const gnmr::UnitIndex unit : loaded.recovered) loaded.recovered_cost += controller.units()[unit].cost;
+    keep(loaded);
   }
 
   void keep_list(gnmr_list list, std::span<const gnmr::UnitIndex> units) {
@@ -97,10 +87,10 @@ struct gnmr_controller {
 
   gnmr::Controller controller;
   std::string options_json;
-  gnmr::Alarm alarm;
-  gnmr::Decision decision;  // its views are empty; the lists are here, because they must outlive the next observation
+  gnmr::StepPlan plan;        // of the step that has begun last
+  gnmr::Outcome outcome;      // of the last report
+  gnmr::Decision decision;    // the last one; its lists are in `lists`
   std::array<std::vector<gnmr::UnitIndex>, kListCount> lists;
-  std::vector<gnmr::Candidate> candidates;  // reused
   mutable ErrorText error;
 };
 
@@ -181,37 +171,76 @@ std::vector<gnmr::Unit> read_units(const gnmr_unit* units, std::size_t count) {
   return read;
 }
 
-template <typename Norm>
-gnmr::Observation observation(std::int64_t step, const Norm* norms, const std::uint8_t* sampled, std::size_t count) {
-  require(norms != nullptr || count == 0, "norms is NULL");
-  gnmr::Observation made{.step = step, .norms = std::span<const Norm>(norms, count)};
-  if (sampled != nullptr) made.sampled = {sampled, count};
-  return made;
+// A struct of the caller may be of a later version, with members that this one does not know: they must ask for nothing.
+template <typename Struct>
+Struct read_struct(const Struct* given, const char* name) {
+  require(given->struct_size >= sizeof(Struct) && given->struct_size <= 4096, name);
+  const char* const bytes = reinterpret_cast<const char*>(given);
+  const bool plain =
+      std::all_of(bytes + sizeof(Struct), bytes + given->struct_size, [](char byte) { return byte == 0; });
+  require(plain, "a struct uses members that this version of the library does not know");
+  return *given;
 }
 
-template <typename Norm>
-gnmr_status observe(gnmr_controller* controller, std::int64_t step, const Norm* norms, const std::uint8_t* sampled,
-                    std::size_t count) noexcept {
-  return guarded(controller, GNMR_ERROR_INPUT, [&] {
-    require_controller(controller);
-    controller->keep(controller->controller.observe(observation(step, norms, sampled, count)));
-  });
+gnmr::Backend read_backend(const gnmr_backend* given) {
+  if (given == nullptr) return {.can_rerun = false, .can_hold = true, .sites = 0};
+  const gnmr_backend read = read_struct(given, "struct_size of the backend cannot be right");
+  gnmr::Backend backend{.can_rerun = read.can_rerun != 0, .can_hold = read.can_hold != 0, .sites = read.sites};
+  if (read.expected_errors != nullptr && read.sites <= gnmr::kMostSites) {
+    backend.expected_errors.assign(read.expected_errors, read.expected_errors + read.sites);
+  }
+  return backend;
 }
 
-template <typename Norm>
-gnmr_status step_with(gnmr_controller* controller, std::int64_t step, const Norm* norms, const std::uint8_t* sampled,
-                      std::size_t count) noexcept {
-  const gnmr_status observed = observe(controller, step, norms, sampled, count);
-  if (observed != GNMR_OK) return observed;
-  const gnmr_status decided = gnmr_decide(controller, nullptr, 0);
-  if (decided != GNMR_OK) controller->controller.withdraw();
-  return decided;
+gnmr::NormSpan norms_of(const gnmr_report& report) {
+  require(report.norms_double == nullptr || report.norms_float == nullptr, "norms_double and norms_float are both set");
+  if (report.norms_double != nullptr) return std::span<const double>(report.norms_double, report.unit_count);
+  if (report.norms_float != nullptr) return std::span<const float>(report.norms_float, report.unit_count);
+  require(report.unit_count == 0 || report.done != GNMR_DONE_COMPLETE, "norms_double and norms_float are NULL");
+  return {};
+}
+
+gnmr::StepReport read_report(const gnmr_report* given) {
+  require(given != nullptr, "the report is NULL");
+  const gnmr_report report = read_struct(given, "struct_size of the report cannot be right");
+  require(report.done >= GNMR_DONE_COMPLETE && report.done <= GNMR_DONE_DROPPED, "there is no such GNMR_DONE value");
+  require(report.errors != nullptr || report.error_count == 0, "errors is NULL");
+  gnmr::StepReport read{.step = report.step,
+                        .norms = norms_of(report),
+                        .done = static_cast<gnmr::Completion>(report.done),
+                        .may_rerun = report.may_not_rerun == 0,
+                        .held = report.held != 0};
+  if (report.sampled != nullptr) read.sampled = {report.sampled, report.unit_count};
+  if (report.errors != nullptr) read.errors = {report.errors, report.error_count};
+  return read;
+}
+
+gnmr_outcome written(const gnmr::Outcome& outcome) {
+  return {.struct_size = 0,
+          .step = outcome.step,
+          .in_force_from = outcome.in_force_from,
+          .findings = outcome.findings.size(),
+          .decided = outcome.decided_step ? 1 : 0,
+          .action = static_cast<std::int32_t>(outcome.action),
+          .rerun = static_cast<std::int32_t>(outcome.rerun),
+          .verdict = static_cast<std::int32_t>(outcome.verdict),
+          .alarmed = outcome.alarmed ? 1 : 0,
+          .dismissed = outcome.dismissed ? 1 : 0,
+          .spent = outcome.spent ? 1 : 0,
+          .called = outcome.called ? 1 : 0};
 }
 
 const std::vector<gnmr::UnitIndex>& list_of(const gnmr_controller* controller, gnmr_list list) {
   require_controller(controller);
   require(list >= 0 && static_cast<std::size_t>(list) < kListCount, "there is no such list");
   return controller->lists[static_cast<std::size_t>(list)];
+}
+
+// Memory of the caller that takes one number per unit.
+void require_units(const gnmr_controller* controller, const void* memory, std::size_t count) {
+  require_controller(controller);
+  require(count == controller->controller.units().size(), "count is not the number of units");
+  require(memory != nullptr || count == 0, "the memory to fill is NULL");
 }
 
 void require_unit(const gnmr_controller* controller, std::uint32_t unit) {
@@ -229,64 +258,108 @@ const char* gnmr_error_text(const gnmr_controller* controller) {
   return controller != nullptr ? controller->error.get() : thread_error.get();
 }
 
-gnmr_status gnmr_create(const gnmr_unit* units, size_t unit_count, const char* options_json, gnmr_controller** out) {
+gnmr_status gnmr_create(const gnmr_unit* units, size_t unit_count, const char* options_json,
+                        const gnmr_backend* backend, gnmr_controller** out) {
   return guarded(nullptr, GNMR_ERROR_INPUT, [&] {
     require(out != nullptr, "there is no place for the controller");
     *out = nullptr;
-    const gnmr::Options options = options_json == nullptr ? gnmr::Options{} : gnmr::io::read_options(options_json);
-    *out = new gnmr_controller(read_units(units, unit_count), options);
+    const gnmr::Backend known = read_backend(backend);
+    gnmr::Options options;
+    if (options_json != nullptr) {
+      std::vector<std::string> named;
+      options = gnmr::io::read_options(options_json, {}, &named);
+      gnmr::refuse_without_effect(options, known, named);
+    }
+    *out = new gnmr_controller(read_units(units, unit_count), options, known);
   });
 }
 
 void gnmr_destroy(gnmr_controller* controller) { delete controller; }
 
-gnmr_status gnmr_step_double(gnmr_controller* controller, int64_t step, const double* norms, const uint8_t* sampled,
-                             size_t count) {
-  return step_with(controller, step, norms, sampled, count);
-}
-
-gnmr_status gnmr_step_float(gnmr_controller* controller, int64_t step, const float* norms, const uint8_t* sampled,
-                            size_t count) {
-  return step_with(controller, step, norms, sampled, count);
-}
-
-gnmr_status gnmr_observe_double(gnmr_controller* controller, int64_t step, const double* norms, const uint8_t* sampled,
-                                size_t count) {
-  return observe(controller, step, norms, sampled, count);
-}
-
-gnmr_status gnmr_observe_float(gnmr_controller* controller, int64_t step, const float* norms, const uint8_t* sampled,
-                               size_t count) {
-  return observe(controller, step, norms, sampled, count);
-}
-
-gnmr_status gnmr_decide(gnmr_controller* controller, const double* severities, size_t count) {
+gnmr_status gnmr_begin(gnmr_controller* controller, int64_t step, gnmr_plan* plan) {
   return guarded(controller, GNMR_ERROR_INPUT, [&] {
     require_controller(controller);
-    require(severities != nullptr || count == 0, "severities is NULL");
-    if (severities == nullptr) {
-      controller->keep(controller->controller.decide());
-      return;
-    }
-    const std::size_t units = controller->controller.units().size();
-    if (count != units) {
-      throw gnmr::Error("expected severities of " + std::to_string(units) + " units, got " + std::to_string(count));
-    }
-    controller->keep(controller->controller.decide_among(controller->candidates_of({severities, count}), false));
+    require(plan == nullptr || plan->struct_size >= sizeof(std::size_t), "struct_size is not set");
+    controller->plan = controller->controller.begin(step);
+    if (plan == nullptr) return;
+    const gnmr::StepPlan& made = controller->plan;
+    hand_out<gnmr_plan>({.struct_size = 0,
+                         .step = made.step,
+                         .batch = made.batch,
+                         .recovered = made.recovered.size(),
+                         .pass = static_cast<std::int32_t>(made.pass),
+                         .again = made.again ? 1 : 0,
+                         .hold = static_cast<std::int32_t>(made.hold)},
+                        plan);
   });
 }
 
-gnmr_status gnmr_withdraw(gnmr_controller* controller) {
+gnmr_status gnmr_paths(const gnmr_controller* controller, uint8_t* paths, size_t count) {
+  return guarded(controller, GNMR_ERROR_INPUT, [&] {
+    require_units(controller, paths, count);
+    const std::span<const std::uint8_t> made = controller->plan.path;
+    if (made.empty() && count > 0) throw gnmr::Error("expected gnmr_begin() before gnmr_paths()");
+    std::copy(made.begin(), made.end(), paths);
+  });
+}
+
+gnmr_status gnmr_gate_flags(const gnmr_controller* controller, uint8_t* flags, size_t count) {
+  return guarded(controller, GNMR_ERROR_INPUT, [&] {
+    require_units(controller, flags, count);
+    const std::span<const std::uint8_t> made = controller->plan.gate_flags;
+    if (made.empty() && count > 0) throw gnmr::Error("expected lag 1 and gnmr_begin() before gnmr_gate_flags()");
+    std::copy(made.begin(), made.end(), flags);
+  });
+}
+
+gnmr_status gnmr_report_step(gnmr_controller* controller, const gnmr_report* report, gnmr_outcome* outcome) {
   return guarded(controller, GNMR_ERROR_INPUT, [&] {
     require_controller(controller);
-    controller->controller.withdraw();
+    require(outcome == nullptr || outcome->struct_size >= sizeof(std::size_t), "struct_size is not set");
+    controller->keep(controller->controller.report(read_report(report)));
+    if (outcome != nullptr) hand_out<gnmr_outcome>(written(controller->outcome), outcome);
+  });
+}
+
+gnmr_status gnmr_clip(const gnmr_controller* controller, double* coefficients, size_t count) {
+  return guarded(controller, GNMR_ERROR_INPUT, [&] {
+    require_units(controller, coefficients, count);
+    const std::span<const double> clip = controller->outcome.clip;
+    std::fill_n(coefficients, count, 1.0);
+    std::copy(clip.begin(), clip.end(), coefficients);
+  });
+}
+
+gnmr_status gnmr_findings(const gnmr_controller* controller, gnmr_finding* findings, size_t capacity, size_t* count) {
+  bool fits = false;
+  const gnmr_status status = guarded(controller, GNMR_ERROR_INPUT, [&] {
+    require_controller(controller);
+    require(count != nullptr, "count is NULL");
+    require(findings != nullptr || capacity == 0, "findings is NULL");
+    const std::span<const gnmr::Finding> found = controller->outcome.findings;
+    *count = found.size();
+    fits = found.size() <= capacity;
+    for (std::size_t index = 0; fits && index < found.size(); ++index) {
+      const gnmr::Finding& one = found[index];
+      findings[index] = {.unit = one.unit, .site = one.site, .error = one.error, .excess = one.excess};
+    }
+  });
+  if (status == GNMR_OK && !fits) return fail(controller, GNMR_ERROR_CAPACITY, "there are more findings than places");
+  return status;
+}
+
+gnmr_status gnmr_set_mode(gnmr_controller* controller, int32_t mode) {
+  return guarded(controller, GNMR_ERROR_INPUT, [&] {
+    require_controller(controller);
+    require(mode >= GNMR_MODE_ARMED && mode <= GNMR_MODE_HIGH, "there is no such mode");
+    controller->controller.set_mode(static_cast<gnmr::Mode>(mode));
   });
 }
 
 gnmr_status gnmr_get_alarm(const gnmr_controller* controller, gnmr_alarm* out) {
   return guarded(controller, GNMR_ERROR_INPUT, [&] {
     require_controller(controller);
-    const gnmr::Alarm& alarm = controller->alarm;
+    const gnmr::Alarm& alarm = controller->outcome.alarm;
     hand_out<gnmr_alarm>({.struct_size = 0,
                           .step = alarm.step,
                           .sampled = alarm.sampled,
@@ -339,11 +412,9 @@ gnmr_status gnmr_list_copy(const gnmr_controller* controller, gnmr_list list, ui
 
 gnmr_status gnmr_recovered_mask(const gnmr_controller* controller, uint8_t* mask, size_t count) {
   return guarded(controller, GNMR_ERROR_INPUT, [&] {
-    const std::vector<gnmr::UnitIndex>& recovered = list_of(controller, GNMR_LIST_RECOVERED);
-    require(count == controller->controller.units().size(), "count is not the number of units");
-    require(mask != nullptr || count == 0, "mask is NULL");
+    require_units(controller, mask, count);
     std::fill_n(mask, count, std::uint8_t{0});
-    for (const gnmr::UnitIndex unit : recovered) mask[unit] = 1;
+    for (const gnmr::UnitIndex unit : list_of(controller, GNMR_LIST_RECOVERED)) mask[unit] = 1;
   });
 }
 
@@ -391,7 +462,11 @@ gnmr_status gnmr_save(gnmr_controller* controller, const char* path) {
   return guarded(controller, GNMR_ERROR_FILE, [&] {
     require_controller(controller);
     require(path != nullptr, "the path is NULL");
-    gnmr::io::save_state(path, controller->controller.save());
+    gnmr::io::ExtraSections sections;
+    if (controller->controller.options().lag == 1) {
+      gnmr::io::add_plan(controller->controller, /*with_batches=*/true, {}, sections);
+    }
+    gnmr::io::save_state(path, controller->controller.save(), sections);
   });
 }
 
@@ -401,8 +476,9 @@ gnmr_status gnmr_load(gnmr_controller* controller, const char* path, gnmr_load_r
     require(path != nullptr, "the path is NULL");
     require(report == nullptr || report->struct_size >= sizeof(std::size_t), "struct_size is not set");
     const gnmr::io::LoadedState loaded = gnmr::io::load_state(path);
-    const gnmr::RestoreReport found = controller->controller.restore(loaded.state.controller);
-    controller->keep_loaded(loaded.state.controller.last_step);
+    const gnmr::io::LoadedPlan plan = gnmr::io::read_plan(loaded.extra_sections, controller->controller.units());
+    const gnmr::RestoreReport found = controller->controller.restore(loaded.state, plan.plan);
+    controller->keep_loaded(loaded.state.last_step);
     if (report == nullptr) return;
     hand_out<gnmr_load_report>({.struct_size = 0,
                                 .unknown_units = found.unknown_units.size(),
@@ -410,7 +486,9 @@ gnmr_status gnmr_load(gnmr_controller* controller, const char* path, gnmr_load_r
                                 .released_units = found.released_units.size(),
                                 .beta_changed = found.beta_changed ? 1 : 0,
                                 .noise_beta_changed = found.noise_beta_changed ? 1 : 0,
-                                .window_changed = found.window_changed ? 1 : 0},
+                                .window_changed = found.window_changed ? 1 : 0,
+                                .error_beta_changed = found.error_beta_changed ? 1 : 0,
+                                .sites_changed = found.sites_changed ? 1 : 0},
                                report);
   });
 }

@@ -1,16 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * GNMR's C interface: gradient norms in, units to run in high precision out.
+ * GNMR's C interface: what a step measured in, what to do with its update and which units run high out.
  *
  *   gnmr_unit units[2] = {GNMR_UNIT_INIT, GNMR_UNIT_INIT};
  *   units[0].name = "layers.0";
  *   units[1].name = "layers.1";
  *   gnmr_controller* controller = NULL;
- *   if (gnmr_create(units, 2, "{\"preset\":\"paper\"}", &controller) != GNMR_OK) puts(gnmr_error_text(NULL));
- *   ...
- *   gnmr_step_float(controller, step, norms, NULL, 2);
- *   gnmr_recovered_mask(controller, mask, 2);
- *   ...
+ *   if (gnmr_create(units, 2, NULL, NULL, &controller) != GNMR_OK) puts(gnmr_error_text(NULL));
+ *   for (step = 1; ...; ++step) {
+ *     gnmr_outcome outcome = GNMR_OUTCOME_INIT;
+ *     do {
+ *       gnmr_plan plan = GNMR_PLAN_INIT;
+ *       gnmr_begin(controller, step, &plan);
+ *       gnmr_paths(controller, paths, 2);
+ *       ... forward and backward, each unit on its path; in a trial each low path is measured beside it ...
+ *       gnmr_report report = GNMR_REPORT_INIT;
+ *       report.step = step;
+ *       report.norms_float = norms;
+ *       report.unit_count = 2;
+ *       gnmr_report_step(controller, &report, &outcome);
+ *     } while (outcome.action == GNMR_ACTION_RERUN);
+ *     if (outcome.action == GNMR_ACTION_APPLY) ... the update ...
+ *   }
  *   gnmr_destroy(controller);
  *
  * Goals: plain C99; no exception and no C++ type crosses; what is compiled against one version runs with every later
@@ -35,9 +46,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The version of this interface; it is not that of the project. */
-#define GNMR_API_VERSION_MAJOR 1
-#define GNMR_API_VERSION_MINOR 0
+/* The version of this interface; it is not that of the project. Until version 1 any minor version may change it. */
+#define GNMR_API_VERSION_MAJOR 0
+#define GNMR_API_VERSION_MINOR 2
 #define GNMR_API_VERSION_PATCH 0
 
 #if defined(__GNUC__)
@@ -62,7 +73,7 @@ enum {
   GNMR_ERROR_ARGUMENT = 1, /* a null pointer, an index or a struct size that cannot be: the calling code is wrong */
   GNMR_ERROR_INPUT = 2,    /* units, options or norms that cannot be used, or calls in a wrong order */
   GNMR_ERROR_FILE = 3,     /* a file cannot be read or written, or does not hold what it should */
-  GNMR_ERROR_CAPACITY = 4, /* the caller's memory is too small; how much is needed has been told */
+  GNMR_ERROR_CAPACITY = 4, /* the caller's memory is too small; how much is needed has been returned */
   GNMR_ERROR_MEMORY = 5,   /* no memory */
   GNMR_ERROR_INTERNAL = 6  /* a bug in the library */
 };
@@ -88,46 +99,156 @@ typedef struct gnmr_unit {
 #define GNMR_UNIT_INIT \
   { sizeof(gnmr_unit), NULL, 1, NULL, 0 }
 
+/* What the caller can do, and what it measures. */
+typedef struct gnmr_backend {
+  size_t struct_size;            /* sizeof(gnmr_backend) */
+  int32_t can_rerun;             /* not 0: a step can run again before its update; without: neither trial nor replay */
+  int32_t can_hold;              /* not 0: `action` of an outcome is followed, and with lag 1 there is a gate */
+  uint32_t sites;                /* errors per unit, 0 to 16 */
+  const double* expected_errors; /* the format's own error of each site, 0: unknown; NULL: none is known */
+} gnmr_backend;
+#define GNMR_BACKEND_INIT \
+  { sizeof(gnmr_backend), 0, 1, 0, NULL }
+
 /* Makes a controller for units in forward order. `options_json` is a JSON object of options and `preset`; NULL: the
- * defaults. On success *out is a controller that the caller destroys, else NULL. */
+ * defaults. An option in it that has no effect with this backend is an error. `backend` NULL: GNMR_BACKEND_INIT, so
+ * only norms are known. On success *out is a controller that the caller destroys, else NULL. */
 GNMR_API gnmr_status gnmr_create(const gnmr_unit* units, size_t unit_count, const char* options_json,
-                                 gnmr_controller** out);
+                                 const gnmr_backend* backend, gnmr_controller** out);
 
 /* Ends a controller and everything that it handed out; NULL is allowed. */
 GNMR_API void gnmr_destroy(gnmr_controller* controller);
 
 /* ---- a step ---- */
 
-/* Observes and decides: one L2 norm a unit, before clipping, `count` of them. `sampled` is NULL, or has one byte a
- * unit: 0 where the unit had no gradient in this step (its norm is then not read).
+/* How the batch of a step runs. */
+enum {
+  GNMR_PASS_STEP = 0,   /* as the decisions say */
+  GNMR_PASS_REPLAY = 1, /* again, with the units high that its first run got admitted */
+  GNMR_PASS_TRIAL = 2   /* all units high, each low path measured beside it */
+};
+
+/* What may close the gate of a step (lag 1): docs/algorithm.md, "With a gate". */
+enum { GNMR_HOLD_NEVER = 0, GNMR_HOLD_FOR_TRIAL = 1, GNMR_HOLD_FOR_GUARD = 2 };
+
+/* A step before it runs. */
+typedef struct gnmr_plan {
+  size_t struct_size; /* set by the caller: sizeof(gnmr_plan) */
+  int64_t step;
+  int64_t batch;      /* which batch it takes; data and random numbers should go by it */
+  uint64_t recovered; /* units in recovery in this step */
+  int32_t pass;       /* GNMR_PASS_... */
+  int32_t again;      /* 1: the batch has run before */
+  int32_t hold;       /* GNMR_HOLD_... */
+} gnmr_plan;
+#define GNMR_PLAN_INIT \
+  { sizeof(gnmr_plan), 0, 0, 0, 0, 0, 0 }
+
+/* The step before it runs. After GNMR_ACTION_RERUN with lag 0 the same step begins again, as the rerun. With lag 1 a
+ * step begins before the one before it is reported. `plan` may be NULL.
  *
- * `step` is a label: it comes back in the alarm and the decision, and nothing is computed from it. Histories, locks and
- * cooldowns count decisions. So every call is one more step for the controller: a step that is repeated (a batch once
- * more, a retry after a crash) counts again, steps may be left out, and a smaller one than the last is no error and
- * takes nothing back. A caller that goes back to an earlier step loads the state that was saved there (gnmr_load), and
- * one that runs a step again before the update withdraws the first observation (gnmr_withdraw). */
-GNMR_API gnmr_status gnmr_step_double(gnmr_controller* controller, int64_t step, const double* norms,
-                                      const uint8_t* sampled, size_t count);
-GNMR_API gnmr_status gnmr_step_float(gnmr_controller* controller, int64_t step, const float* norms,
-                                     const uint8_t* sampled, size_t count);
+ * Histories, locks and cooldowns count decisions, not step numbers: with lag 0 steps may be left out, and a smaller
+ * number than the last takes nothing back. A caller that goes back to an earlier step loads the state that was saved
+ * there (gnmr_load). */
+GNMR_API gnmr_status gnmr_begin(gnmr_controller* controller, int64_t step, gnmr_plan* plan);
 
-/* The first half of a step: signals and alarm; the state does not change. */
-GNMR_API gnmr_status gnmr_observe_double(gnmr_controller* controller, int64_t step, const double* norms,
-                                         const uint8_t* sampled, size_t count);
-GNMR_API gnmr_status gnmr_observe_float(gnmr_controller* controller, int64_t step, const float* norms,
-                                        const uint8_t* sampled, size_t count);
+/* The path of each unit in the step that has begun last: 0 low, 255 high. `count` is the number of units. */
+GNMR_API gnmr_status gnmr_paths(const gnmr_controller* controller, uint8_t* paths, size_t count);
 
-/* The second half: decides on the pending observation. `severities` is NULL with count 0: units at risk by their norms
-   ask for recovery. Or it is one number a unit, say the error of its low path over its limit: those above 1 ask
-   instead, the highest first, whatever the norms say; NaN does not ask. */
-GNMR_API gnmr_status gnmr_decide(gnmr_controller* controller, const double* severities, size_t count);
+/* Lag 1: what a gate needs to know of each unit in the step that has begun last: 1 it could be admitted, 2 a norm of 0
+ * counts as no sample. `count` is the number of units. */
+GNMR_API gnmr_status gnmr_gate_flags(const gnmr_controller* controller, uint8_t* flags, size_t count);
 
-/* Takes back the pending observation, if there is one. */
-GNMR_API gnmr_status gnmr_withdraw(gnmr_controller* controller);
+/* How a run of a step ended. */
+enum {
+  GNMR_DONE_COMPLETE = 0,
+  GNMR_DONE_RERUN_FAILED = 1, /* the trial or replay failed; with lag 1 its batch ran as a plain step instead */
+  GNMR_DONE_DROPPED = 2       /* there are no numbers: a loss scaler skipped the step, say */
+};
+
+/* What a run of a step measured. */
+typedef struct gnmr_report {
+  size_t struct_size;        /* sizeof(gnmr_report) */
+  int64_t step;              /* that has begun; with lag 1 the oldest that was not reported */
+  const double* norms_double; /* L2 norm per unit, before clipping; one of the two is set unless there are no numbers */
+  const float* norms_float;
+  const uint8_t* sampled; /* per unit, 0: no gradient in this step, its norm is not read; NULL: every unit has one */
+  size_t unit_count;      /* of norms and `sampled` */
+  const double* errors;   /* units x sites, those of a unit side by side, NaN: not measured; NULL: none was */
+  size_t error_count;
+  int32_t done;           /* GNMR_DONE_... */
+  int32_t may_not_rerun;  /* lag 0: 1: this step cannot run again */
+  int32_t held;           /* lag 1: 1: the gate held the update */
+} gnmr_report;
+#define GNMR_REPORT_INIT \
+  { sizeof(gnmr_report), 0, NULL, NULL, NULL, 0, NULL, 0, 0, 0, 0 }
+
+/* What to do with the update of the reported run. */
+enum {
+  GNMR_ACTION_APPLY = 0, /* make it, scaled by gnmr_clip */
+  GNMR_ACTION_HOLD = 1,  /* make none */
+  GNMR_ACTION_RERUN = 2  /* make none: gnmr_begin returns the batch again, at once with lag 0, later with lag 1 */
+};
+
+/* What a trial found. */
+enum {
+  GNMR_VERDICT_NONE = 0,
+  GNMR_VERDICT_NUMERIC = 1,  /* errors of low paths are above their limits */
+  GNMR_VERDICT_COMMON = 2,   /* high precision shows the same: data or optimizer */
+  GNMR_VERDICT_UNLOCATED = 3 /* high precision does not show it, and no error is above its limit */
+};
+
+/* What a report came to. */
+typedef struct gnmr_outcome {
+  size_t struct_size; /* set by the caller: sizeof(gnmr_outcome) */
+  int64_t step;
+  int64_t in_force_from; /* the first step in which the decision holds; 0 where there is none yet */
+  uint64_t findings;     /* units with an error above its limit */
+  int32_t decided;       /* 0: the decision waits for the rerun of this step */
+  int32_t action;        /* GNMR_ACTION_... */
+  int32_t rerun;         /* with GNMR_ACTION_RERUN: GNMR_PASS_REPLAY or GNMR_PASS_TRIAL */
+  int32_t verdict;       /* GNMR_VERDICT_... */
+  int32_t alarmed;       /* 1: by norms or errors */
+  int32_t dismissed;     /* 1: errors of all units found nothing to confirm the alarm of the norms */
+  int32_t spent;         /* 1: a rerun was due, but the limit is reached */
+  int32_t called;        /* lag 1: 1: the next planned step is a trial */
+} gnmr_outcome;
+#define GNMR_OUTCOME_INIT \
+  { sizeof(gnmr_outcome), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/* Takes what a run of a step measured, and decides. `outcome` may be NULL. */
+GNMR_API gnmr_status gnmr_report_step(gnmr_controller* controller, const gnmr_report* report, gnmr_outcome* outcome);
+
+/* The guard `clip`: the coefficient of each unit's gradient by the last report, 1 where nothing is scaled. `count` is
+ * the number of units. */
+GNMR_API gnmr_status gnmr_clip(const gnmr_controller* controller, double* coefficients, size_t count);
+
+/* A unit with an error above its limit: the site where it is highest above. */
+typedef struct gnmr_finding {
+  uint32_t unit;
+  uint32_t site;
+  double error;
+  double excess; /* error over its limit, above 1 */
+} gnmr_finding;
+
+/* Copies the findings of the last report: of its trial, else of its errors; units ascend. `*count` becomes their number;
+ * where that is more than `capacity` nothing is copied and the status is GNMR_ERROR_CAPACITY. */
+GNMR_API gnmr_status gnmr_findings(const gnmr_controller* controller, gnmr_finding* findings, size_t capacity,
+                                   size_t* count);
+
+/* Whether decisions are carried out. */
+enum {
+  GNMR_MODE_ARMED = 0, /* recoveries, trials and guards take effect */
+  GNMR_MODE_WATCH = 1, /* decisions are made, nothing is switched, held or run again */
+  GNMR_MODE_HIGH = 2   /* as GNMR_MODE_WATCH, and every unit runs high */
+};
+
+/* From the next gnmr_begin on. */
+GNMR_API gnmr_status gnmr_set_mode(gnmr_controller* controller, int32_t mode);
 
 /* ---- what came of it ---- */
 
-/* The last observation over all units. */
+/* What the norms of the last report say, over all units. */
 typedef struct gnmr_alarm {
   size_t struct_size; /* set by the caller: sizeof(gnmr_alarm) */
   int64_t step;
@@ -140,7 +261,7 @@ typedef struct gnmr_alarm {
 #define GNMR_ALARM_INIT \
   { sizeof(gnmr_alarm), 0, 0, 0, 0, 0.0, 0 }
 
-/* The alarm of the last observation; zeros and a centre of 1 before the first and after gnmr_load. */
+/* The alarm of the last report; zeros and a centre of 1 before the first and after gnmr_load. */
 GNMR_API gnmr_status gnmr_get_alarm(const gnmr_controller* controller, gnmr_alarm* out);
 
 /* The last decision. */
@@ -169,7 +290,7 @@ enum {
   GNMR_LIST_DENIED = 2,
   GNMR_LIST_FUTILE = 3,
   GNMR_LIST_RELEASED = 4,
-  GNMR_LIST_RISKS = 5 /* of the last observation */
+  GNMR_LIST_RISKS = 5 /* of the last report */
 };
 
 /* How many units a list has. */
@@ -180,7 +301,7 @@ GNMR_API gnmr_status gnmr_list_count(const gnmr_controller* controller, gnmr_lis
 GNMR_API gnmr_status gnmr_list_copy(const gnmr_controller* controller, gnmr_list list, uint32_t* indices,
                                     size_t capacity, size_t* count);
 
-/* One byte a unit: 1 where it is in recovery by the last decision, else 0. `count` is the number of units. */
+/* One byte per unit: 1 where it is in recovery by the last decision, else 0. `count` is the number of units. */
 GNMR_API gnmr_status gnmr_recovered_mask(const gnmr_controller* controller, uint8_t* mask, size_t count);
 
 /* Why a unit is at risk. */
@@ -199,7 +320,7 @@ typedef struct gnmr_signals {
 #define GNMR_SIGNALS_INIT \
   { sizeof(gnmr_signals), 0.0, 0.0, 0.0, 0.0, 0, 0 }
 
-/* The signals of a unit in the last observation. */
+/* The signals of a unit by the norms that were reported last. */
 GNMR_API gnmr_status gnmr_get_signals(const gnmr_controller* controller, uint32_t unit, gnmr_signals* out);
 
 /* Decisions that a unit will still be in recovery for; 0: it is not in recovery. */
@@ -221,8 +342,8 @@ GNMR_API uint64_t gnmr_decision_count(const gnmr_controller* controller);
 
 /* ---- saving and loading ---- */
 
-/* Writes the state to a file in place of the one that is there: all of it or nothing. A pending observation is not part
- * of it. */
+/* Writes the state to a file in place of the one that is there: all of it or nothing. With lag 1 the plan of the next
+ * step is part of it. A step that waits for its rerun, or was not reported, is not. */
 GNMR_API gnmr_status gnmr_save(gnmr_controller* controller, const char* path);
 
 /* What loading did besides taking over histories. */
@@ -234,9 +355,11 @@ typedef struct gnmr_load_report {
   int32_t beta_changed;       /* 1: means start afresh */
   int32_t noise_beta_changed; /* 1: usual changes start afresh */
   int32_t window_changed;
+  int32_t error_beta_changed; /* 1: usual errors start afresh */
+  int32_t sites_changed;      /* 1: likewise */
 } gnmr_load_report;
 #define GNMR_LOAD_REPORT_INIT \
-  { sizeof(gnmr_load_report), 0, 0, 0, 0, 0, 0 }
+  { sizeof(gnmr_load_report), 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* Takes over the state in a file: histories by unit name, the controller's options win. `report` may be NULL. */
 GNMR_API gnmr_status gnmr_load(gnmr_controller* controller, const char* path, gnmr_load_report* report);

@@ -64,7 +64,7 @@ Budget::Budget(const std::vector<Unit>& units, const Options& options) : options
   denied_.reserve(candidates);
 }
 
-void Budget::release(History& history, bool common) {
+void Budget::release(History& history, bool common, bool has_samples) {
   admitted_.clear();
   denied_.clear();
   futile_.clear();
@@ -73,7 +73,7 @@ void Budget::release(History& history, bool common) {
   std::size_t kept = 0;
   for (Recovery& recovery : recoveries_) {
     ++recovery.steps;
-    recovery.sampled = recovery.sampled || history.was_sampled(recovery.unit);
+    recovery.sampled = recovery.sampled || (has_samples && history.was_sampled(recovery.unit));
     const bool waits_for_sample = recovery.left == 1 && !recovery.sampled && recovery.steps < longest_wait;
     if (!waits_for_sample) --recovery.left;
     if (recovery.left > 0) {
@@ -82,7 +82,8 @@ void Budget::release(History& history, bool common) {
     }
     leave(recovery.unit, history);
     released_.push_back(recovery.unit);
-    if (options_.cooldown_steps == 0 || common || history.risk(recovery.unit) != recovery.kind) continue;
+    const RiskKind risk = has_samples ? history.risk(recovery.unit) : RiskKind::none;
+    if (options_.cooldown_steps == 0 || common || risk != recovery.kind) continue;
     futile_.push_back(recovery.unit);
     wait_until_[recovery.unit] = decisions_ + static_cast<std::uint64_t>(options_.cooldown_steps);
     if (history.was_zero(recovery.unit)) history.mute_zero(recovery.unit);

@@ -25,12 +25,17 @@ class Budget {
   Budget(const std::vector<Unit>& units, const Options& options);
 
   /// Ages every recovery by one step and releases those that are over. `history` has the step committed.
-  void release(History& history, bool common);
+  void release(History& history, bool common) { release(history, common, /*has_samples=*/true); }
+
+  /// The same for a step in which no unit has a sample; `history` has not seen it.
+  void release_without_samples(History& history) { release(history, /*common=*/false, /*has_samples=*/false); }
 
   /// Whether the unit could be admitted if there were room.
   bool is_candidate(UnitIndex unit) const {
     return in_recovery_[unit] == 0 && forced_[unit] == 0 && wait_until_[unit] <= decisions_;
   }
+
+  bool is_in_recovery(UnitIndex unit) const { return in_recovery_[unit] != 0; }
 
   /// Admits candidates, most severe first, as far as the limits allow; reorders them. `asking`: the same units,
   /// ascending.
@@ -67,6 +72,7 @@ class Budget {
     RiskKind kind;
   };
 
+  void release(History& history, bool common, bool has_samples);
   bool fits(UnitIndex unit) const;
   void enter(const Recovery& recovery);
   void leave(UnitIndex unit, const History& history);

@@ -2,8 +2,9 @@
 #include "gnmr/core/controller.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -12,7 +13,13 @@
 
 #include "gnmr/core/budget.h"
 #include "gnmr/core/error.h"
-#include "gnmr/core/history.h"
+#include "gnmr/core/error_history.h"
+#include "gnmr/core/message_text.h"
+#include "gnmr/core/norm_signals.h"
+#include "gnmr/core/path_table.h"
+#include "gnmr/core/rerun_window.h"
+#include "gnmr/core/selection.h"
+#include "gnmr/core/step_planner.h"
 
 namespace gnmr {
 namespace {
@@ -31,228 +38,491 @@ const Options& checked(const Options& options) {
   return options;
 }
 
-std::string shortest(double value) {
-  char text[32];
-  return {text, std::to_chars(text, text + sizeof text, value).ptr};
-}
-
-[[noreturn]] void reject(std::int64_t step, const std::string& what) {
-  throw Error("[step " + std::to_string(step) + "] expected " + what);
-}
-
-/// Whether the cause of the risks is common to the units.
-bool is_common(const Options& options, const History::Findings& findings) {
-  constexpr std::uint32_t kFewest = 10;
-  if (options.common_share >= 1) return false;
-  if (findings.finite >= kFewest) {
-    return static_cast<double>(findings.finite_risks) > options.common_share * static_cast<double>(findings.finite);
+std::vector<double> checked_errors(const Backend& backend) {
+  if (backend.sites > kMostSites) {
+    throw Error("sites: expected at most " + std::to_string(kMostSites) + ", got " + std::to_string(backend.sites));
   }
-  return findings.sampled >= kFewest && findings.finite == 0;
+  std::vector<double> expected = backend.expected_errors;
+  if (expected.empty()) expected.assign(backend.sites, 0.0);
+  if (expected.size() != backend.sites) {
+    throw Error("expected errors: expected one for each of " + std::to_string(backend.sites) + " sites or none, got " +
+                std::to_string(expected.size()));
+  }
+  for (const double error : expected) {
+    if (!std::isfinite(error) || error < 0) throw Error("expected errors: expected numbers that are not negative");
+  }
+  return expected;
+}
+
+PlanRules checked_rules(const Options& options, const Backend& backend) {
+  const PlanRules rules{.selector = selector_in_force(options, backend),
+                        .guard = guard_in_force(options, backend),
+                        .can_hold = backend.can_hold};
+  check_guard_with_lag(options, rules);
+  return rules;
 }
 
 }  // namespace
 
+void check_options(const Options& options, const Backend& backend) {
+  validate(options);
+  checked_errors(backend);
+  checked_rules(options, backend);
+}
+
 struct Controller::Impl {
-  Impl(std::vector<Unit> given, const Options& given_options)
+  Impl(std::vector<Unit> given, const Options& given_options, const Backend& given_backend)
       : units(checked(std::move(given))),
         options(checked(given_options)),
-        history(units.size(), options),
-        budget(units, options) {
-    candidates.reserve(units.size());
-    asking.reserve(units.size());
+        backend(given_backend),
+        rules(checked_rules(options, backend)),
+        signals(units, options),
+        errors(units.size(), checked_errors(backend), options),
+        budget(units, options),
+        selection(rules.selector, rules.guard, signals, errors, budget),
+        reruns(options.max_trials),
+        planner(rules),
+        paths(units.size()) {
+    findings.reserve(units.size());
+    clip.resize(rules.guard == Guard::clip ? units.size() : 0);
+    planner.known_units().recovered.reserve(units.size());
+    planner.known_units().flags.reserve(backend.can_hold ? units.size() : 0);
   }
 
-  void check_sizes(const Observation& observation) const {
-    const auto number = [](auto value) { return std::to_string(value); };
-    const std::size_t count = units.size();
-    if (observation.norms.size() != count) {
-      reject(observation.step, number(count) + " norms, got " + number(observation.norms.size()));
-    }
-    if (!observation.sampled.empty() && observation.sampled.size() != count) {
-      reject(observation.step,
-             "a mask of " + number(count) + " units or none, got " + number(observation.sampled.size()));
-    }
-  }
+  bool is_late() const { return options.lag == 1; }
+  std::int64_t step() const { return plan.step; }
 
-  [[noreturn]] void reject_norm(const Observation& observation, std::size_t unit) const {
-    reject(observation.step, "norms that are not negative, got " + shortest(observation.norms[unit]) + " for unit `" +
-                                 units[unit].name + "`");
-  }
+  void check_reserved(const StepReport& report) const;
+  void check_errors(const StepReport& report) const;
 
-  const Alarm& raise_alarm(std::int64_t step, const History::Findings& findings) {
-    alarm = {.step = step,
-             .sampled = findings.sampled,
-             .finite = findings.finite,
-             .centre = findings.centre,
-             .common = is_common(options, findings),
-             .risks = findings.risks};
-    return alarm;
-  }
+  // Lag 0.
+  void begin_first_run(std::int64_t number);
+  void begin_rerun();
+  void report_first_run(const StepReport& report);
+  void report_rerun(const StepReport& report);
 
-  // The selector `norms`: every unit at risk asks, by the severity of its signals.
-  void select(const History::Findings& findings) {
-    candidates.clear();
-    asking.clear();
-    if (alarm.common) return;
-    for (std::size_t i = 0; i < findings.risks.size(); ++i) {
-      const UnitIndex unit = findings.risks[i];
-      if (!budget.is_candidate(unit)) continue;
-      candidates.push_back({.severity = findings.records[i].severity, .unit = unit, .kind = history.risk(unit)});
-      asking.push_back(unit);
-    }
-  }
+  // Lag 1.
+  void plan_late(std::int64_t number);
+  void begin_late(std::int64_t number);
+  void report_late(const StepReport& report);
+  void settle_run(const PlannedStep& step, const StepReport& report);
 
-  // Another selector: whoever it names asks.
-  void select(std::span<const Candidate> given) {
-    candidates.clear();
-    asking.clear();
-    for (const Candidate& candidate : given) {
-      if (!budget.is_candidate(candidate.unit)) continue;
-      candidates.push_back(candidate);
-      asking.push_back(candidate.unit);
-    }
-  }
+  // Both.
+  void judge(const StepReport& report, ErrorSource source);
+  void decide(bool common);
+  void decide_without_samples(std::int64_t number);
+  void give_verdict(const StepReport& report);
+  bool admitted_a_low_unit() const;
+  void finish(bool rerun);
 
-  void check(std::span<const Candidate> given) const {
-    const Candidate* last = nullptr;
-    for (const Candidate& candidate : given) {
-      if (candidate.unit >= units.size() || (last != nullptr && candidate.unit <= last->unit)) {
-        reject(alarm.step, "candidates that ascend and are below " + std::to_string(units.size()) + ", got unit " +
-                               std::to_string(candidate.unit));
-      }
-      if (std::isnan(candidate.severity)) {
-        reject(alarm.step, "severities that are numbers, got NaN for unit `" + units[candidate.unit].name + "`");
-      }
-      last = &candidate;
-    }
-  }
-
-  // `choose` makes the candidates, after releases; everything else of a decision is the same for all selectors.
-  template <class Choose>
-  const Decision& decide(bool common, Choose choose) {
-    history.commit();
-    budget.release(history, common);
-    choose();
-    budget.admit(candidates, asking, history);
-    pending = nullptr;
-    last_step = alarm.step;
-    decision = {.step = alarm.step,
-                .common = common,
-                .recovered = budget.recovered(),
-                .admitted = budget.admitted(),
-                .denied = budget.denied(),
-                .futile = budget.futile(),
-                .released = budget.released(),
-                .recovered_cost = budget.cost()};
-    return decision;
-  }
+  /// Where the step of lag 0 is.
+  enum class Phase : std::uint8_t { idle, running, rerun_due, rerunning };
 
   std::vector<Unit> units;
   Options options;
-  History history;
+  Backend backend;
+  PlanRules rules;
+  NormSignals signals;
+  ErrorHistory errors;
   Budget budget;
-  const History::Findings* pending = nullptr;  // of the pending observation
-  std::vector<Candidate> candidates;
-  std::vector<UnitIndex> asking;
-  Alarm alarm;
-  Decision decision;
-  std::int64_t last_step = 0;
+  Selection selection;
+  RerunWindow reruns;
+  StepPlanner planner;
+  PathTable paths;
+  Mode mode = Mode::armed;
+  Phase phase = Phase::idle;
+  StepPlan plan;
+  Outcome outcome;
+  std::vector<Finding> findings;  // in force: of the trial, else of the patrol
+  std::vector<double> clip;
+  std::int64_t last_step = 0;  // of the last decision
 };
 
-Controller::Controller(std::vector<Unit> units, const Options& options)
-    : impl_(std::make_unique<Impl>(std::move(units), options)) {}
+void Controller::Impl::check_reserved(const StepReport& report) const {
+  if (!report.tokens.empty()) reject_step(report.step, "no tokens: they are not supported yet");
+  if (!report.scale_fit.empty()) reject_step(report.step, "no scale_fit: it is not supported yet");
+}
+
+void Controller::Impl::check_errors(const StepReport& report) const {
+  const std::span<const double> given = report.errors;
+  if (given.empty()) return;
+  const std::uint32_t sites = errors.sites();
+  if (given.size() != errors.size()) {
+    reject_step(report.step, std::to_string(sites) + " errors for each of " + std::to_string(units.size()) +
+                                 " units or none, got " + std::to_string(given.size()));
+  }
+  const auto negative = std::find_if(given.begin(), given.end(), [](double error) { return error < 0; });
+  if (negative == given.end()) return;
+  const auto index = static_cast<std::size_t>(negative - given.begin());
+  reject_step(report.step, "errors that are not negative, got " + shortest_text(*negative) + " for site " +
+                               std::to_string(index % sites) + " of unit `" + units[index / sites].name + "`");
+}
+
+/// Finds the units with errors above their limits that were not in recovery.
+void Controller::Impl::judge(const StepReport& report, ErrorSource source) {
+  findings.clear();
+  if (report.errors.empty()) {
+    errors.discard();
+  } else {
+    errors.judge(report.errors, source, findings);
+    std::erase_if(findings, [this](const Finding& finding) { return budget.is_in_recovery(finding.unit); });
+  }
+  selection.find_candidates(findings);
+}
+
+/// The decision on the observed norms.
+void Controller::Impl::decide(bool common) {
+  signals.history().commit();
+  budget.release(signals.history(), common);
+  const std::span<Candidate> candidates = selection.candidates();  // first: who asks follows from it
+  budget.admit(candidates, selection.asking(), signals.history());
+  last_step = outcome.step;
+  outcome.decision = {.step = outcome.step,
+                      .common = common,
+                      .recovered = budget.recovered(),
+                      .admitted = budget.admitted(),
+                      .denied = budget.denied(),
+                      .futile = budget.futile(),
+                      .released = budget.released(),
+                      .recovered_cost = budget.cost()};
+}
+
+/// Locks and waits go on; nothing is learned, and no unit asks.
+void Controller::Impl::decide_without_samples(std::int64_t number) {
+  errors.discard();
+  budget.release_without_samples(signals.history());
+  budget.admit({}, {}, signals.history());
+  last_step = number;
+  outcome.decision = {
+      .step = number, .recovered = budget.recovered(), .released = budget.released(), .recovered_cost = budget.cost()};
+}
+
+/// Norms and errors of a trial say what was wrong, and decide.
+void Controller::Impl::give_verdict(const StepReport& report) {
+  outcome.alarm = signals.observe({.step = report.step, .norms = report.norms, .sampled = report.sampled});
+  judge(report, ErrorSource::trial);
+  selection.ask_by_errors();
+  outcome.verdict = Verdict::unlocated;
+  if (!findings.empty()) {
+    outcome.verdict = Verdict::numeric;
+  } else if (selection.has_free_risk() || selection.has_non_finite_risk()) {
+    outcome.verdict = Verdict::common;
+  }
+  outcome.findings = findings;
+  decide(outcome.verdict == Verdict::common);
+}
+
+/// The end of a decision: errors are learned from, and the decision counts.
+void Controller::Impl::finish(bool rerun) {
+  errors.learn();
+  reruns.add(rerun);
+  outcome.decided_step = outcome.decision.step;
+  outcome.in_force_from = outcome.decision.step + 1 + options.lag;
+}
+
+/// A unit that was released and admitted again ran high: a rerun would not change it.
+bool Controller::Impl::admitted_a_low_unit() const {
+  const std::span<const UnitIndex> released = budget.released();
+  return std::any_of(budget.admitted().begin(), budget.admitted().end(), [released](UnitIndex unit) {
+    return !std::binary_search(released.begin(), released.end(), unit);
+  });
+}
+
+void Controller::Impl::begin_first_run(std::int64_t number) {
+  plan = {.step = number, .batch = planner.take_batch(number), .mode = mode};
+  plan.recovered = mode == Mode::armed ? budget.recovered() : std::span<const UnitIndex>();
+  plan.path = mode == Mode::high ? paths.all_high() : paths.high(plan.recovered);
+  phase = Phase::running;
+}
+
+void Controller::Impl::begin_rerun() {
+  plan.pass = outcome.rerun;
+  plan.again = true;
+  const bool is_trial = plan.pass == PassKind::trial;
+  plan.recovered = budget.recovered();
+  plan.path = is_trial ? paths.all_high() : paths.high(plan.recovered);
+  phase = Phase::rerunning;
+}
+
+void Controller::Impl::report_first_run(const StepReport& report) {
+  if (report.done == Completion::rerun_failed) reject_step(report.step, "a rerun before one that failed");
+  if (report.done == Completion::dropped) {
+    signals.discard();
+    findings.clear();
+    outcome = {.step = report.step, .action = Action::hold};
+    decide_without_samples(report.step);
+    finish(false);
+    phase = Phase::idle;
+    return;
+  }
+  const Alarm& alarm = signals.observe({.step = report.step, .norms = report.norms, .sampled = report.sampled});
+  judge(report, ErrorSource::patrol);
+  const bool armed = plan.mode == Mode::armed;
+  const Request& request = selection.choose(armed && report.may_rerun && reruns.left() > 0);
+  outcome = {.step = report.step,
+             .alarmed = request.alarmed,
+             .dismissed = request.dismissed,
+             .spent = request.spent,
+             .findings = findings,
+             .alarm = alarm};
+  if (request.clips) selection.set_clip(report.norms, clip);
+  if (request.wants_trial) {
+    outcome.action = Action::rerun;
+    outcome.rerun = PassKind::trial;
+    phase = Phase::rerun_due;
+    return;
+  }
+  decide(selection.is_common());
+  const bool replays = request.wants_replay && admitted_a_low_unit();
+  finish(replays);
+  if (replays) {
+    outcome.action = Action::rerun;
+    outcome.rerun = PassKind::replay;
+  } else if (armed) {
+    outcome.action = request.holds ? Action::hold : Action::apply;
+    if (request.clips) outcome.clip = clip;
+  }
+  phase = replays ? Phase::rerun_due : Phase::idle;
+}
+
+void Controller::Impl::report_rerun(const StepReport& report) {
+  if (report.done == Completion::dropped) reject_step(report.step, "a rerun that is complete or failed, not dropped");
+  const bool is_trial = outcome.rerun == PassKind::trial;
+  const bool failed = report.done == Completion::rerun_failed;
+  if (!failed) {
+    if (phase == Phase::rerun_due) reject_step(report.step, "begin() of the rerun before its report");
+    signals.check({.step = report.step, .norms = report.norms, .sampled = report.sampled});
+  }
+  outcome = {.step = report.step,
+             .decided_step = outcome.decided_step,
+             .in_force_from = outcome.in_force_from,
+             .findings = findings,
+             .alarm = outcome.alarm,
+             .decision = outcome.decision};
+  phase = Phase::idle;
+  if (!is_trial) return;  // a replay was decided by its first run
+  if (failed) {
+    // As if the limit had been reached, but it took its time.
+    const Request& request = selection.request();
+    decide(selection.is_common());
+    outcome.action = request.holds ? Action::hold : Action::apply;
+    if (request.clips) outcome.clip = clip;
+  } else {
+    give_verdict(report);
+  }
+  finish(true);
+}
+
+/// Plans a step with what is known of the units now.
+void Controller::Impl::plan_late(std::int64_t number) {
+  if (!planner.plan(number, reruns.left())) return;
+  PlanState& state = planner.known_units();
+  if (!std::exchange(state.recovered_is_next, false)) {
+    state.recovered.assign(budget.recovered().begin(), budget.recovered().end());
+  }
+  if (!backend.can_hold) return;
+  state.flags.resize(units.size());
+  for (UnitIndex unit = 0; unit < units.size(); ++unit) {
+    const int free = budget.is_candidate(unit) ? gate_flag::kFree : 0;
+    const int muted = signals.history().is_zero_muted(unit) ? gate_flag::kZeroMuted : 0;
+    state.flags[unit] = static_cast<std::uint8_t>(free | muted);
+  }
+}
+
+void Controller::Impl::begin_late(std::int64_t number) {
+  plan_late(number);
+  const PlannedStep& planned = planner.begin(number, mode == Mode::armed);
+  plan = {.step = planned.step,
+          .batch = planned.batch,
+          .pass = planned.pass,
+          .again = planned.again,
+          .hold = planned.hold,
+          .mode = mode,
+          .gate_flags = planner.state().flags};
+  if (mode == Mode::armed) plan.recovered = planner.state().recovered;
+  const bool is_high = mode == Mode::high || plan.pass == PassKind::trial;
+  plan.path = is_high ? paths.all_high() : paths.high(plan.recovered);
+}
+
+void Controller::Impl::report_late(const StepReport& report) {
+  const PlannedStep* oldest = planner.oldest();
+  if (oldest == nullptr || !oldest->begun || oldest->step != report.step) {
+    reject_step(report.step, "a step that has begun, and is the oldest without a decision");
+  }
+  if (report.held && oldest->hold == HoldRule::never) reject_step(report.step, "an update that no gate could hold");
+  const bool failed = report.done == Completion::rerun_failed;
+  if (failed && oldest->pass != PassKind::trial) reject_step(report.step, "a trial before one that failed");
+  const bool is_trial = oldest->pass == PassKind::trial && !failed;
+  if (report.done == Completion::dropped) {
+    signals.discard();
+  } else {
+    signals.observe({.step = report.step, .norms = report.norms, .sampled = report.sampled});
+  }
+  plan_late(report.step + 1);  // whenever a step is reported, the plan after it is the same
+  PlannedStep& step = *planner.oldest();
+  step.failed = failed;
+  if (failed) step.pass = PassKind::step;
+  outcome = {.step = report.step, .findings = {}, .alarm = signals.alarm()};
+  if (report.done == Completion::dropped) {
+    findings.clear();
+    outcome.action = Action::hold;
+    decide_without_samples(report.step);
+  } else if (is_trial) {
+    give_verdict(report);
+  } else {
+    settle_run(step, report);
+  }
+  finish(step.pass != PassKind::step || failed);
+  const bool comes_again = outcome.action == Action::rerun;
+  planner.decided(comes_again ? outcome.rerun : PassKind::step, outcome.called);
+}
+
+/// A run that is no trial: held by its gate, or free.
+void Controller::Impl::settle_run(const PlannedStep& step, const StepReport& report) {
+  judge(report, ErrorSource::patrol);
+  const Request& request = selection.choose(/*may_rerun=*/false);
+  outcome.findings = findings;
+  outcome.alarmed = request.alarmed;
+  outcome.dismissed = request.dismissed;
+  outcome.spent = request.spent;
+  const bool by_trial = rules.selector == Selector::trial;
+  if (report.held) {
+    outcome.alarmed = true;
+    outcome.dismissed = false;
+    outcome.spent = false;
+    const bool for_trial = step.hold == HoldRule::for_trial;
+    const bool comes_again = for_trial || rules.guard == Guard::replay;
+    outcome.action = comes_again ? Action::rerun : Action::hold;
+    outcome.rerun = !comes_again ? PassKind::step : for_trial ? PassKind::trial : PassKind::replay;
+    if (for_trial) {
+      decide_without_samples(step.step);
+      return;
+    }
+  } else if (!by_trial) {
+    outcome.spent = outcome.spent && step.hold == HoldRule::never;
+  } else {
+    // The update was made: errors may call a trial; the gate has judged the norms.
+    const bool found = selection.has_free_finding();
+    const bool is_plain = step.pass == PassKind::step && !step.failed;
+    outcome.called = found && is_plain && step.in_force && planner.can_call(reruns.left());
+    if (outcome.called || (!found && step.hold == HoldRule::for_trial)) {
+      outcome.spent = false;
+      outcome.dismissed = false;
+      outcome.alarmed = outcome.called;
+      selection.ask_nobody();
+    }
+  }
+  decide(selection.is_common());
+}
+
+Controller::Controller(std::vector<Unit> units, const Options& options, const Backend& backend)
+    : impl_(std::make_unique<Impl>(std::move(units), options, backend)) {}
 Controller::Controller(Controller&&) noexcept = default;
 Controller& Controller::operator=(Controller&&) noexcept = default;
 Controller::~Controller() = default;
 
-const Alarm& Controller::observe(const Observation& observation) {
+const StepPlan& Controller::begin(std::int64_t step) {
   Impl& self = *impl_;
-  if (self.pending != nullptr) {
-    reject(observation.step, "decide() or withdraw() after the observation of step " + std::to_string(self.alarm.step) +
-                                 ", got another observation");
+  if (self.is_late()) {
+    const PlannedStep* const last = self.planner.last();
+    const bool again = last != nullptr && last->begun && last->step == step;
+    if (!again) self.begin_late(step);
+    return self.plan;
   }
-  self.check_sizes(observation);
-  self.alarm = {};
-  const History::Findings& findings = self.history.observe(observation);
-  if (findings.negative_unit < self.units.size()) self.reject_norm(observation, findings.negative_unit);
-  self.pending = &findings;
-  return self.raise_alarm(observation.step, findings);
-}
-
-void Controller::check(const Observation& observation) const {
-  impl_->check_sizes(observation);
-  for (std::size_t unit = 0; unit < observation.norms.size(); ++unit) {
-    const bool sampled = observation.sampled.empty() || observation.sampled[unit] != 0;
-    if (sampled && observation.norms[unit] < 0) impl_->reject_norm(observation, unit);
+  const bool is_same = step == self.plan.step;
+  const bool has_rerun = self.phase == Impl::Phase::rerun_due || self.phase == Impl::Phase::rerunning;
+  if (has_rerun && !is_same) {
+    reject_step(step, "the rerun of step " + std::to_string(self.plan.step) + ", or its report as failed, first");
   }
+  if (self.phase == Impl::Phase::rerun_due) {
+    self.begin_rerun();
+  } else if (self.phase == Impl::Phase::idle || !is_same) {
+    self.begin_first_run(step);
+  }
+  return self.plan;
 }
 
-void Controller::withdraw() {
-  if (impl_->pending == nullptr) return;
-  impl_->pending = nullptr;
-  impl_->history.discard_observation();
-}
-
-const Decision& Controller::decide() {
+const Outcome& Controller::report(const StepReport& report) {
   Impl& self = *impl_;
-  if (self.pending == nullptr) throw Error("expected observe() before decide()");
-  return self.decide(self.alarm.common, [&self] { self.select(*self.pending); });
+  self.check_reserved(report);
+  self.check_errors(report);
+  if (self.is_late()) {
+    self.report_late(report);
+    return self.outcome;
+  }
+  if (self.phase == Impl::Phase::idle) reject_step(report.step, "begin() before report()");
+  if (report.step != self.plan.step) reject_step(report.step, "the report of step " + std::to_string(self.plan.step));
+  if (self.phase == Impl::Phase::running) {
+    self.report_first_run(report);
+  } else {
+    self.report_rerun(report);
+  }
+  return self.outcome;
 }
 
-const Decision& Controller::decide_among(std::span<const Candidate> candidates, bool common) {
-  Impl& self = *impl_;
-  if (self.pending == nullptr) throw Error("expected observe() before decide_among()");
-  self.check(candidates);
-  return self.decide(common, [&self, candidates] { self.select(candidates); });
-}
-
-const Decision& Controller::step(const Observation& observation) {
-  observe(observation);
-  return decide();
-}
-
-Signals Controller::signals(UnitIndex unit) const { return impl_->history.signals(unit); }
-bool Controller::was_sampled(UnitIndex unit) const { return impl_->history.saw_sample(unit); }
-double Controller::mean_norm(UnitIndex unit) const { return impl_->history.mean(unit); }
-bool Controller::is_free(UnitIndex unit) const { return impl_->budget.is_candidate(unit); }
-bool Controller::is_zero_muted(UnitIndex unit) const { return impl_->history.is_zero_muted(unit); }
+void Controller::set_mode(Mode mode) { impl_->mode = mode; }
+Mode Controller::mode() const { return impl_->mode; }
+Signals Controller::signals(UnitIndex unit) const { return impl_->signals.history().signals(unit); }
+double Controller::mean_norm(UnitIndex unit) const { return impl_->signals.history().mean(unit); }
+double Controller::error_limit(UnitIndex unit, std::uint32_t site) const { return impl_->errors.limit(unit, site); }
 std::uint32_t Controller::steps_left(UnitIndex unit) const { return impl_->budget.steps_left(unit); }
+std::span<const UnitIndex> Controller::recovered() const { return impl_->budget.recovered(); }
+std::uint32_t Controller::reruns_left() const { return impl_->reruns.left(); }
 const std::vector<Unit>& Controller::units() const { return impl_->units; }
 const Options& Controller::options() const { return impl_->options; }
+const Backend& Controller::backend() const { return impl_->backend; }
+Selector Controller::selector() const { return impl_->rules.selector; }
+Guard Controller::guard() const { return impl_->rules.guard; }
 std::uint32_t Controller::max_recovered() const { return impl_->budget.max_units(); }
 std::int64_t Controller::max_recovered_cost() const { return impl_->budget.max_cost(); }
 std::int64_t Controller::total_cost() const { return impl_->budget.total_cost(); }
 std::uint64_t Controller::decisions() const { return impl_->budget.decisions(); }
+const PlanState& Controller::plan_state() const { return impl_->planner.state(); }
 
 ControllerState Controller::save() const {
-  ControllerState state{.options = impl_->options,
-                        .decisions = impl_->budget.decisions(),
-                        .last_step = impl_->last_step,
-                        .units = std::vector<UnitState>(impl_->units.size())};
-  for (UnitIndex unit = 0; unit < impl_->units.size(); ++unit) {
+  const Impl& self = *impl_;
+  ControllerState state{.options = self.options,
+                        .decisions = self.budget.decisions(),
+                        .last_step = self.last_step,
+                        .units = std::vector<UnitState>(self.units.size()),
+                        .sites = self.errors.sites(),
+                        .errors = {},
+                        .reruns_ago = self.reruns.ago()};
+  state.errors.reserve(self.errors.size());
+  for (UnitIndex unit = 0; unit < self.units.size(); ++unit) {
     UnitState& saved = state.units[unit];
-    saved.name = impl_->units[unit].name;
-    impl_->history.save_unit(unit, saved);
-    impl_->budget.save_unit(unit, impl_->history, saved);
+    saved.name = self.units[unit].name;
+    self.signals.history().save_unit(unit, saved);
+    self.budget.save_unit(unit, self.signals.history(), saved);
+    const std::span<const ErrorState> sites = self.errors.of_unit(unit);
+    state.errors.insert(state.errors.end(), sites.begin(), sites.end());
   }
   return state;
 }
 
-RestoreReport Controller::restore(const ControllerState& state) {
+RestoreReport Controller::restore(const ControllerState& state, const PlanState& plan) {
   check_state(state);
-  auto fresh = std::make_unique<Impl>(impl_->units, impl_->options);
+  auto fresh = std::make_unique<Impl>(impl_->units, impl_->options, impl_->backend);
+  const Options& options = fresh->options;
+  History& history = fresh->signals.history();
   RestoreReport report;
-  report.beta_changed = state.options.beta != impl_->options.beta;
-  report.noise_beta_changed = state.options.noise_beta != impl_->options.noise_beta;
-  report.window_changed = state.options.window != impl_->options.window;
-  std::unordered_map<std::string_view, const UnitState*> saved;
+  report.beta_changed = state.options.beta != options.beta;
+  report.noise_beta_changed = state.options.noise_beta != options.noise_beta;
+  report.window_changed = state.options.window != options.window;
+  if (state.sites != 0 && fresh->errors.sites() != 0) {
+    report.sites_changed = state.sites != fresh->errors.sites();
+    report.error_beta_changed = state.options.error_beta != options.error_beta;
+  }
+  const bool has_errors = state.sites == fresh->errors.sites() && state.sites != 0 && !report.error_beta_changed;
+  std::unordered_map<std::string_view, std::size_t> saved;
   std::uint32_t most = 0;
-  for (const UnitState& unit : state.units) {
-    saved.emplace(unit.name, &unit);
+  for (std::size_t index = 0; index < state.units.size(); ++index) {
+    const UnitState& unit = state.units[index];
+    saved.emplace(unit.name, index);
     most = std::max({most, unit.samples, unit.changes});
   }
-  fresh->history.start_from(most);
-  WeightTable mean_weights(impl_->options.beta);
+  history.start_from(most);
+  WeightTable mean_weights(options.beta);
   mean_weights.extend_to(most);
   for (UnitIndex unit = 0; unit < fresh->units.size(); ++unit) {
     const auto found = saved.find(fresh->units[unit].name);
@@ -260,18 +530,24 @@ RestoreReport Controller::restore(const ControllerState& state) {
       report.new_units.push_back(fresh->units[unit].name);
       continue;
     }
-    fresh->history.restore_unit(unit, *found->second,
-                                {.means = !report.beta_changed, .changes = !report.noise_beta_changed}, mean_weights);
-    fresh->budget.restore_unit(unit, fresh->history, *found->second);
+    const UnitState& old = state.units[found->second];
+    history.restore_unit(unit, old, {.means = !report.beta_changed, .changes = !report.noise_beta_changed},
+                         mean_weights);
+    fresh->budget.restore_unit(unit, history, old);
+    if (has_errors) {
+      fresh->errors.restore_unit(unit, std::span(state.errors).subspan(found->second * state.sites, state.sites));
+    }
     saved.erase(found);
   }
   for (const UnitState& unit : state.units) {
     if (saved.contains(unit.name)) report.unknown_units.push_back(unit.name);
   }
-  for (const UnitIndex unit : fresh->budget.finish_restore(fresh->history, state.decisions)) {
-    report.released_units.push_back(fresh->units[unit].name);
-  }
+  const std::vector<UnitIndex> released = fresh->budget.finish_restore(history, state.decisions);
+  for (const UnitIndex unit : released) report.released_units.push_back(fresh->units[unit].name);
+  fresh->reruns.restore(state.reruns_ago);
+  fresh->planner.restore(plan, options.lag, released);
   fresh->last_step = state.last_step;
+  fresh->mode = impl_->mode;
   impl_ = std::move(fresh);
   return report;
 }

@@ -1,82 +1,100 @@
 // SPDX-License-Identifier: Apache-2.0
-// The controller: gradient norms in, units to recover out.
+// The controller: what a step measured goes in; what to do with its update, and which units run high, comes out.
 //
-// One optimizer step is `observe` (signals and alarm; changes nothing), then `decide` (selection, budget, and the
-// sample is committed); `step` is both. Between the two a caller may find out more and `decide_among` candidates of its
-// own, or `withdraw` the observation and observe again; judge.h does so.
+//   gnmr::Controller controller(units, options, {.can_rerun = true, .sites = 3, .expected_errors = {...}});
+//   for (step = 1; ...; ++step) {
+//     const gnmr::Outcome* outcome;
+//     do {
+//       const gnmr::StepPlan& plan = controller.begin(step);  // which batch, which path per unit, a trial or not
+//       ... forward and backward as the plan says ...
+//       outcome = &controller.report({.step = step, .norms = norms, .errors = errors});
+//     } while (outcome->action == gnmr::Action::rerun);       // the same batch again: a trial or a replay
+//     if (outcome->action == gnmr::Action::apply) ... the update, scaled by outcome->clip ...
+//   }
 //
-//   gnmr::Controller controller(units, options);
-//   const gnmr::Decision& decision = controller.step({.step = 7, .norms = norms});
-//   for (gnmr::UnitIndex unit : decision.recovered) run_high_precision(unit);
+// With lag 1 the host does not wait for a step: it begins and queues step t, then reports step t - 1. A step that the
+// gate held is not run again at once; its batch comes back from `begin` in a later step. The loop is the same but for
+// the order of the two calls.
 //
-// Goals: exactly what docs/algorithm.md says, bit for bit on every machine; no allocation in a step; a step over
-// 44,544 units in less time than copying 96 bytes a unit.
-// Non-goals: threads (one controller belongs to one thread at a time), files, printing, knowing what a unit is. It
-// knows norms only: the options `selector`, `guard`, `max_trials` and `error_...` are judge.h's.
+// Goals: exactly what docs/algorithm.md says, bit for bit on every machine; no allocation in a step; a calm step over
+// 44,544 units in less time than copying 96 bytes per unit.
+// Non-goals: measuring, running, files, printing, knowing what a unit is. A controller belongs to one thread at a time.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "gnmr/core/options.h"
 #include "gnmr/core/state.h"
+#include "gnmr/core/step.h"
 #include "gnmr/core/types.h"
 
 namespace gnmr {
 
-/// Watches gradient norms and says which units are to run in high precision.
+/// Throws the `Error` that a controller with these options and this backend would throw, whatever its units.
+void check_options(const Options& options, const Backend& backend);
+
+/// Why the value of an option changes nothing with this backend and the other options; empty: it has an effect.
+std::string why_without_effect(std::string_view option, const Options& options, const Backend& backend);
+
+/// Throws an `Error` for the first of these options, which the caller set itself, that has no effect.
+void refuse_without_effect(const Options& options, const Backend& backend, std::span<const std::string> named);
+
+/// Decides which units run in high precision.
 class Controller {
  public:
   /// Units in forward order. Throws `Error` for a name that is empty or twice, a cost below 1, a total cost above
-  /// 2^53, options out of range, or a cost limit under which no unit fits.
-  explicit Controller(std::vector<Unit> units, const Options& options = {});
+  /// 2^53, options out of range, a cost limit under which no unit fits, and for a selector, guard or lag that the
+  /// backend cannot follow.
+  explicit Controller(std::vector<Unit> units, const Options& options = {}, const Backend& backend = {});
   Controller(Controller&&) noexcept;
   Controller& operator=(Controller&&) noexcept;
   ~Controller();
 
-  /// Signals and alarm of one step; changes no state. Throws `Error` for a wrong number of norms, a negative norm,
-  /// or an observation that is still pending. The reference is valid until the next `observe` or `restore`. Views and
-  /// signals of the step before end here, even where a negative norm is found.
-  const Alarm& observe(const Observation& observation);
+  /// The step before it runs. After `Action::rerun` with lag 0 the same step begins again, as the rerun. A step that has
+  /// begun and was not reported may begin again, with the same plan; with lag 0 it is dropped without a decision where
+  /// another begins. Throws `Error` for another step while a rerun is due, with lag 1 for a step that does not follow.
+  const StepPlan& begin(std::int64_t step);
 
-  /// Throws the `Error` that `observe` would throw for these numbers of norms, or a negative one.
-  void check(const Observation& observation) const;
+  /// What the step that has begun measured; with lag 1, the oldest that has begun and is not decided. Throws `Error`
+  /// with no state changed for a step that did not begin, a wrong number of norms or errors, or a negative one.
+  const Outcome& report(const StepReport& report);
 
-  /// Takes back the pending observation, if there is one.
-  void withdraw();
+  /// From the next `begin` on. The mode is not part of the state.
+  void set_mode(Mode mode);
+  Mode mode() const;
 
-  /// Decides on the pending observation and commits it: units at risk by their norms are the candidates. Throws `Error`
-  /// where nothing is pending. Valid until the next `observe` or `restore`.
-  const Decision& decide();
-
-  /// As `decide`, with these candidates instead, ascending by unit; those that are not free are passed over. `common`
-  /// is what the decision says of the step. Throws `Error` too where units do not ascend or a severity is NaN.
-  const Decision& decide_among(std::span<const Candidate> candidates, bool common);
-
-  /// `observe` and `decide`.
-  const Decision& step(const Observation& observation);
-
-  /// The signals of one unit in the last observation.
+  /// The signals of a unit by the norms that were reported last.
   Signals signals(UnitIndex unit) const;
 
-  /// Whether the unit had a sample in the last observation, as `signals` says it.
-  bool was_sampled(UnitIndex unit) const;
-
-  /// The mean of the unit's norms so far, a pending one not included; 0 before the first.
+  /// The mean of the unit's norms so far; 0 before the first.
   double mean_norm(UnitIndex unit) const;
 
-  /// Whether the unit can be a candidate of the next decision: not forced, not in recovery, and a wait is over.
-  bool is_free(UnitIndex unit) const;
-
-  /// Whether a norm of 0 counts as no sample of the unit.
-  bool is_zero_muted(UnitIndex unit) const;
+  /// The limit of an error that was reported last and counted; NaN where it was not measured.
+  double error_limit(UnitIndex unit, std::uint32_t site) const;
 
   /// Decisions that the unit will still be in recovery for; 0: it is not in recovery.
   std::uint32_t steps_left(UnitIndex unit) const;
 
+  /// The units in recovery by the last decision, ascending. Valid until the next report.
+  std::span<const UnitIndex> recovered() const;
+
+  /// Reruns that are left in the current hundred steps.
+  std::uint32_t reruns_left() const;
+
   const std::vector<Unit>& units() const;
   const Options& options() const;
+  const Backend& backend() const;
+
+  /// The selector in force: never `automatic`.
+  Selector selector() const;
+
+  /// The guard in force.
+  Guard guard() const;
 
   /// At most this many units are in recovery at one time.
   std::uint32_t max_recovered() const;
@@ -90,12 +108,15 @@ class Controller {
   /// Decisions taken so far, over all resumed runs.
   std::uint64_t decisions() const;
 
-  /// Everything that the next decisions depend on. A pending observation is not part of it.
+  /// Everything that the next decisions depend on, but for the plan. A step that waits for its rerun is not part of it.
   ControllerState save() const;
 
-  /// Takes over a state: histories by unit name, current options win. Throws `Error`, unchanged, for a state that no
-  /// controller can have written. A pending observation is withdrawn.
-  RestoreReport restore(const ControllerState& state);
+  /// What the next plans depend on besides.
+  const PlanState& plan_state() const;
+
+  /// Takes over a state: histories by unit name, current options win; error histories start afresh where `error_beta`
+  /// or the number of sites changed. Throws `Error`, unchanged, for a state that no controller can have written.
+  RestoreReport restore(const ControllerState& state, const PlanState& plan = {});
 
  private:
   struct Impl;

@@ -24,29 +24,6 @@ double excess_of(double error, double limit) { return std::isinf(error) ? error 
 
 }  // namespace
 
-void StandingOut::reserve(std::size_t count) {
-  units.reserve(count);
-  errors.reserve(count);
-  excesses.reserve(count);
-  places.reserve(count);
-}
-
-void StandingOut::clear() { resize(0); }
-
-void StandingOut::add(UnitIndex unit, double error, double excess, std::uint32_t place) {
-  units.push_back(unit);
-  errors.push_back(error);
-  excesses.push_back(excess);
-  places.push_back(static_cast<std::uint8_t>(place));
-}
-
-void StandingOut::resize(std::size_t count) {
-  units.resize(count);
-  errors.resize(count);
-  excesses.resize(count);
-  places.resize(count);
-}
-
 ErrorHistory::ErrorHistory(std::size_t units, std::vector<double> expected, const Options& options)
     : options_(options),
       expected_(std::move(expected)),
@@ -58,59 +35,63 @@ ErrorHistory::ErrorHistory(std::size_t units, std::vector<double> expected, cons
   sorted_.reserve(units);
 }
 
-double ErrorHistory::median_of(std::uint32_t place) {
-  if (median_known_[place]) return medians_[place];
+double ErrorHistory::median_of(std::uint32_t site) {
+  if (median_known_[site]) return medians_[site];
   sorted_.clear();
-  for (std::size_t i = place; i < judged_.size(); i += expected_.size()) {
+  for (std::size_t i = site; i < judged_.size(); i += expected_.size()) {
     if (std::isfinite(judged_[i])) sorted_.push_back(judged_[i]);
   }
-  medians_[place] = kInfinity;
+  medians_[site] = kInfinity;
   if (sorted_.size() >= kFewestForMedian) {
     const auto middle = sorted_.begin() + static_cast<std::ptrdiff_t>((sorted_.size() - 1) / 2);
     std::nth_element(sorted_.begin(), middle, sorted_.end());
-    medians_[place] = *middle;
+    medians_[site] = *middle;
   }
-  median_known_[place] = true;
-  return medians_[place];
+  median_known_[site] = true;
+  return medians_[site];
 }
 
-/// What is usual for a place of a unit; infinity where that is not known.
-double ErrorHistory::reference_of(std::uint32_t place, const ErrorState& usual, ErrorSource source) {
+/// The usual error of a site of a unit; infinity where that is not known.
+double ErrorHistory::reference_of(std::uint32_t site, const ErrorState& usual, ErrorSource source) {
   if (usual.samples >= static_cast<std::uint32_t>(options_.error_warmup)) {
     return unit_math::mean_of(usual.mean_sum, weights_.complement(usual.samples));
   }
-  return source == ErrorSource::trial ? median_of(place) : kInfinity;
+  return source == ErrorSource::trial ? median_of(site) : kInfinity;
 }
 
-double ErrorHistory::limit_of(std::uint32_t place, double reference) const {
+double ErrorHistory::limit_of(std::uint32_t site, double reference) const {
   double limit = options_.error_factor * reference;
-  if (expected_[place] > 0 && options_.error_ceiling > 0) {
-    limit = std::min(limit, options_.error_ceiling * expected_[place]);
+  if (expected_[site] > 0 && options_.error_ceiling > 0) {
+    limit = std::min(limit, options_.error_ceiling * expected_[site]);
   }
   return std::max({limit, options_.error_floor, kLowestLimit});
 }
 
-void ErrorHistory::judge(std::span<const double> errors, ErrorSource source, StandingOut& found) {
+void ErrorHistory::judge(std::span<const double> errors, ErrorSource source, std::vector<Finding>& found) {
   found.clear();
   std::copy(errors.begin(), errors.end(), judged_.begin());
   median_known_.fill(false);
   judged_any_ = true;
-  const std::uint32_t place_count = places();
-  const auto unit_count = static_cast<UnitIndex>(memory_.size() / place_count);
+  const std::uint32_t site_count = sites();
+  const auto unit_count = static_cast<UnitIndex>(memory_.size() / site_count);
   std::size_t at = 0;
   for (UnitIndex unit = 0; unit < unit_count; ++unit) {
     double most = 1;
-    std::uint32_t most_place = place_count;
-    for (std::uint32_t place = 0; place < place_count; ++place, ++at) {
+    std::uint32_t most_site = site_count;
+    for (std::uint32_t site = 0; site < site_count; ++site, ++at) {
       limits_[at] = kNothing;
       if (std::isnan(judged_[at])) continue;
-      limits_[at] = limit_of(place, reference_of(place, memory_[at], source));
+      limits_[at] = limit_of(site, reference_of(site, memory_[at], source));
       const double excess = excess_of(judged_[at], limits_[at]);
       if (excess <= most) continue;
       most = excess;
-      most_place = place;
+      most_site = site;
     }
-    if (most_place < place_count) found.add(unit, judged_[index(unit, most_place)], most, most_place);
+    if (most_site == site_count) continue;
+    found.push_back({.unit = unit,
+                     .site = static_cast<std::uint8_t>(most_site),
+                     .error = judged_[index(unit, most_site)],
+                     .excess = most});
   }
 }
 
@@ -136,21 +117,21 @@ void ErrorHistory::forget() {
 bool ErrorHistory::was_measured(UnitIndex unit) const {
   if (!judged_any_) return false;
   const double* const first = judged_.data() + index(unit, 0);
-  return std::any_of(first, first + places(), [](double error) { return !std::isnan(error); });
+  return std::any_of(first, first + sites(), [](double error) { return !std::isnan(error); });
 }
 
-double ErrorHistory::limit(UnitIndex unit, std::uint32_t place) const {
-  return judged_any_ ? limits_[index(unit, place)] : kNothing;
+double ErrorHistory::limit(UnitIndex unit, std::uint32_t site) const {
+  return judged_any_ ? limits_[index(unit, site)] : kNothing;
 }
 
 std::span<const ErrorState> ErrorHistory::of_unit(UnitIndex unit) const {
-  return std::span(memory_).subspan(index(unit, 0), places());
+  return std::span(memory_).subspan(index(unit, 0), sites());
 }
 
 void ErrorHistory::restore_unit(UnitIndex unit, std::span<const ErrorState> states) {
-  for (std::uint32_t place = 0; place < places(); ++place) {
-    memory_[index(unit, place)] = states[place];
-    most_samples_ = std::max(most_samples_, states[place].samples);
+  for (std::uint32_t site = 0; site < sites(); ++site) {
+    memory_[index(unit, site)] = states[site];
+    most_samples_ = std::max(most_samples_, states[site].samples);
   }
   weights_.extend_to(most_samples_);
 }

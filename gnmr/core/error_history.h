@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What error is usual for each place of each unit, and what stands out: section "What stands out" of docs/algorithm.md.
+// The usual error of each site of each unit, and which errors are above their limits: section "What stands out" of
+// docs/algorithm.md.
 //
 // Goals: no allocation after construction; a step without errors costs nothing.
 // Non-goals: what is done about an error (judge.h), measuring it.
@@ -13,47 +14,29 @@
 
 #include "gnmr/core/options.h"
 #include "gnmr/core/state.h"
+#include "gnmr/core/step.h"
 #include "gnmr/core/types.h"
 #include "gnmr/core/weight_table.h"
 
 namespace gnmr {
 
-/// Units that stand out, ascending, and of each the error that does so most; all lists are as long.
-struct StandingOut {
-  std::vector<UnitIndex> units;
-  std::vector<double> errors;
-  std::vector<double> excesses;  // error over its limit
-  std::vector<std::uint8_t> places;
-
-  void reserve(std::size_t count);
-  void clear();
-  void add(UnitIndex unit, double error, double excess, std::uint32_t place);
-
-  /// Leaves out the units for which `leaves(unit)` is true.
-  template <class Leaves>
-  void remove_if(Leaves leaves);
-
- private:
-  void resize(std::size_t count);
-};
-
-/// Where errors come from: only in a trial are units judged by their neighbours.
+/// Where errors come from: only in a trial is a unit compared with the others.
 enum class ErrorSource : std::uint8_t { patrol, trial };
 
-/// The usual errors of all places of all units. Errors come as units times places, a unit's beside each other, NaN
-/// where nothing was measured.
+/// The usual errors of all sites of all units. Errors come as units x sites, those of a unit side by side, NaN where
+/// nothing was measured.
 class ErrorHistory {
  public:
-  /// `expected`: the format's own error of each place, 0 where it is not known.
+  /// `expected`: the format's own error per site, 0 where it is not known.
   ErrorHistory(std::size_t units, std::vector<double> expected, const Options& options);
 
-  std::uint32_t places() const { return static_cast<std::uint32_t>(expected_.size()); }
+  std::uint32_t sites() const { return static_cast<std::uint32_t>(expected_.size()); }
   std::size_t size() const { return memory_.size(); }
 
-  /// Finds what stands out in the errors of a step; what is usual does not change. None is negative.
-  void judge(std::span<const double> errors, ErrorSource source, StandingOut& found);
+  /// Finds the units with an error above its limit; usual errors do not change. No error is negative.
+  void judge(std::span<const double> errors, ErrorSource source, std::vector<Finding>& found);
 
-  /// Takes the errors that were judged last into what is usual, as far as they did not stand out.
+  /// Takes the errors that were judged last into the usual ones, unless they were above their limits.
   void learn();
 
   /// Forgets everything.
@@ -66,19 +49,19 @@ class ErrorHistory {
   bool was_measured(UnitIndex unit) const;
 
   /// The limit of an error that was judged last; NaN where it was not.
-  double limit(UnitIndex unit, std::uint32_t place) const;
+  double limit(UnitIndex unit, std::uint32_t site) const;
 
-  /// What is remembered of one unit, a place after the other.
+  /// The state of one unit, site by site.
   std::span<const ErrorState> of_unit(UnitIndex unit) const;
 
   /// Takes over one unit.
-  void restore_unit(UnitIndex unit, std::span<const ErrorState> places);
+  void restore_unit(UnitIndex unit, std::span<const ErrorState> sites);
 
  private:
-  double reference_of(std::uint32_t place, const ErrorState& usual, ErrorSource source);
-  double limit_of(std::uint32_t place, double reference) const;
-  double median_of(std::uint32_t place);
-  std::size_t index(UnitIndex unit, std::uint32_t place) const { return std::size_t{unit} * places() + place; }
+  double reference_of(std::uint32_t site, const ErrorState& usual, ErrorSource source);
+  double limit_of(std::uint32_t site, double reference) const;
+  double median_of(std::uint32_t site);
+  std::size_t index(UnitIndex unit, std::uint32_t site) const { return std::size_t{unit} * sites() + site; }
 
   Options options_;
   std::vector<double> expected_;
@@ -90,23 +73,9 @@ class ErrorHistory {
   bool judged_any_ = false;
   std::vector<double> judged_;
   std::vector<double> limits_;
-  std::array<bool, kMostPlaces> median_known_{};
-  std::array<double, kMostPlaces> medians_{};
+  std::array<bool, kMostSites> median_known_{};
+  std::array<double, kMostSites> medians_{};
   std::vector<double> sorted_;
 };
-
-template <class Leaves>
-void StandingOut::remove_if(Leaves leaves) {
-  std::size_t kept = 0;
-  for (std::size_t i = 0; i < units.size(); ++i) {
-    if (leaves(units[i])) continue;
-    units[kept] = units[i];
-    errors[kept] = errors[i];
-    excesses[kept] = excesses[i];
-    places[kept] = places[i];
-    ++kept;
-  }
-  resize(kept);
-}
 
 }  // namespace gnmr

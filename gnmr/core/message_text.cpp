@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstddef>
+
+#include "gnmr/core/error.h"
 
 namespace gnmr {
 namespace {
@@ -66,6 +69,15 @@ std::string noun_for(std::uint64_t count, std::string_view one, std::string_view
 
 std::string counted(std::uint64_t count, std::string_view one, std::string_view many) {
   return std::to_string(count) + " " + noun_for(count, one, many);
+}
+
+std::string shortest_text(double value) {
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof text, value).ptr};
+}
+
+void reject_step(std::int64_t step, const std::string& what) {
+  throw Error("[step " + std::to_string(step) + "] expected " + what);
 }
 
 }  // namespace gnmr

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Words in messages that every layer and program writes alike: near matches of names, and counts with their nouns.
+// Words in messages that every layer and program writes alike: near matches of names, counts with their nouns, numbers.
 //
 // Goals: a message about a name that is not known offers the one that was probably meant; `1 unit`, `2 units`.
 // Non-goals: printing, translation.
@@ -42,5 +42,11 @@ std::string noun_for(std::uint64_t count, std::string_view one, std::string_view
 
 /// A count and its noun: `1 unit`, `2 units`, `0 recoveries`.
 std::string counted(std::uint64_t count, std::string_view one, std::string_view many = {});
+
+/// A number in its shortest form that reads back the same.
+std::string shortest_text(double value);
+
+/// Throws the `Error` "[step 7] expected ...".
+[[noreturn]] void reject_step(std::int64_t step, const std::string& what);
 
 }  // namespace gnmr

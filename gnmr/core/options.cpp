@@ -2,7 +2,6 @@
 #include "gnmr/core/options.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include "gnmr/core/error.h"
@@ -18,11 +17,6 @@ const OptionSpec& known(std::string_view name) {
                 did_you_mean(name, option_specs(), [](const OptionSpec& one) { return one.name; }));
   }
   return *spec;
-}
-
-std::string shortest(double value) {
-  char shown[64];
-  return {shown, std::to_chars(shown, shown + sizeof shown, value).ptr};
 }
 
 [[noreturn]] void throw_out_of_range(const OptionSpec& spec, const std::string& got) {
@@ -90,7 +84,7 @@ Options Options::preset(std::string_view name) {
 
 void set_option(Options& options, std::string_view name, double value) {
   const OptionSpec& spec = known(name);
-  if (!spec.range.contains(value)) throw_out_of_range(spec, shortest(value));
+  if (!spec.range.contains(value)) throw_out_of_range(spec, shortest_text(value));
   // Minus zero is in range wherever zero is; it is stored as plain zero so that equal options look equal.
   spec.set_unchecked(options, value == 0 ? 0.0 : value);
 }
@@ -107,7 +101,7 @@ void set_option(Options& options, std::string_view name, std::string_view word) 
 void validate(const Options& options) {
   for (const OptionSpec& spec : option_specs()) {
     const double value = spec.get(options);
-    if (!spec.range.contains(value)) throw_out_of_range(spec, shortest(value));
+    if (!spec.range.contains(value)) throw_out_of_range(spec, shortest_text(value));
   }
   if (options.lag >= options.lock_steps) {
     throw Error("option `lag`: expected below lock_steps (" + std::to_string(options.lock_steps) + "), got " +

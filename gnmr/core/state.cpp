@@ -57,34 +57,19 @@ void check_recovery(const UnitState& unit) {
   }
 }
 
-}  // namespace
-
-void check_state(const ControllerState& state) {
-  validate(state.options);
-  if (state.decisions > kMostDecisions) throw Error("state: expected at most 2^62 decisions");
-  std::unordered_set<std::string_view> names;
-  for (const UnitState& unit : state.units) {
-    if (unit.name.empty()) throw Error("state: expected a name for every unit, got an empty one");
-    if (!names.insert(unit.name).second) throw Error("state: expected unique names, got `" + unit.name + "` twice");
-    check_history(unit, static_cast<std::size_t>(state.options.window));
-    check_recovery(unit);
+void check_errors(const ControllerState& state) {
+  if (state.sites > kMostSites) {
+    throw Error("state: expected at most " + std::to_string(kMostSites) + " sites, got " +
+                std::to_string(state.sites));
   }
-}
-
-void check_state(const JudgeState& state) {
-  check_state(state.controller);
-  if (state.places > kMostPlaces) {
-    throw Error("state: expected at most " + std::to_string(kMostPlaces) + " places, got " +
-                std::to_string(state.places));
-  }
-  if (state.errors.size() != state.controller.units.size() * state.places) {
-    throw Error("state: expected " + std::to_string(state.places) + " errors for each of " +
-                std::to_string(state.controller.units.size()) + " units, got " + std::to_string(state.errors.size()));
+  if (state.errors.size() != state.units.size() * state.sites) {
+    throw Error("state: expected " + std::to_string(state.sites) + " errors for each of " +
+                std::to_string(state.units.size()) + " units, got " + std::to_string(state.errors.size()));
   }
   for (std::size_t i = 0; i < state.errors.size(); ++i) {
     const ErrorState& error = state.errors[i];
     if (!is_mean_sum(error.mean_sum) || (error.samples == 0 && error.mean_sum != 0)) {
-      reject(state.controller.units[i / state.places], "usual errors that are not negative, and none before the first");
+      reject(state.units[i / state.sites], "usual errors that are not negative, and none before the first");
     }
   }
   for (std::size_t i = 0; i < state.reruns_ago.size(); ++i) {
@@ -93,6 +78,21 @@ void check_state(const JudgeState& state) {
       throw Error("state: expected reruns of the last " + std::to_string(kRerunMemory) + " decisions, ascending, got " +
                   std::to_string(state.reruns_ago[i]) + " decisions ago");
     }
+  }
+}
+
+}  // namespace
+
+void check_state(const ControllerState& state) {
+  validate(state.options);
+  check_errors(state);
+  if (state.decisions > kMostDecisions) throw Error("state: expected at most 2^62 decisions");
+  std::unordered_set<std::string_view> names;
+  for (const UnitState& unit : state.units) {
+    if (unit.name.empty()) throw Error("state: expected a name for every unit, got an empty one");
+    if (!names.insert(unit.name).second) throw Error("state: expected unique names, got `" + unit.name + "` twice");
+    check_history(unit, static_cast<std::size_t>(state.options.window));
+    check_recovery(unit);
   }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a controller remembers, as plain values: the exchange between the controller and whatever stores it.
+// The state of a controller as plain values: the exchange between the controller and whatever stores it.
 //
 // Everything is relative (steps left, samples since), so that a state means the same at any step number. The weights
 // `p` and `w` of docs/algorithm.md are not here: they follow from the counts.
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "gnmr/core/options.h"
+#include "gnmr/core/step.h"
 #include "gnmr/core/types.h"
 
 namespace gnmr {
@@ -40,17 +41,7 @@ struct UnitState {
   bool operator==(const UnitState&) const = default;
 };
 
-/// The memory of a controller, with the options under which it was gathered.
-struct ControllerState {
-  Options options;
-  std::uint64_t decisions = 0;  // taken so far
-  std::int64_t last_step = 0;   // step number of the last one
-  std::vector<UnitState> units;
-
-  bool operator==(const ControllerState&) const = default;
-};
-
-/// What one place of one unit remembers of its errors.
+/// The usual error of one site of one unit.
 struct ErrorState {
   std::uint32_t samples = 0;  // k
   double mean_sum = 0;        // m
@@ -58,27 +49,64 @@ struct ErrorState {
   bool operator==(const ErrorState&) const = default;
 };
 
-/// The memory of a judge (judge.h).
-struct JudgeState {
-  ControllerState controller;
-  std::uint32_t places = 0;               // 0: nothing is known of errors, as in the state of a plain controller
-  std::vector<ErrorState> errors;         // units times places, in the order of `controller.units`
-  std::vector<std::uint32_t> reruns_ago;  // decisions since each rerun of the last 99, ascending; 0: in the last one
+/// A batch that was held, and what it comes back as.
+struct WaitingBatch {
+  std::int64_t batch = 0;
+  PassKind pass = PassKind::trial;
 
-  bool operator==(const JudgeState&) const = default;
+  bool operator==(const WaitingBatch&) const = default;
 };
 
-/// At most this many places a unit.
-inline constexpr std::uint32_t kMostPlaces = 16;
+/// Lag 1: a step that is planned and not yet decided.
+struct PlannedStep {
+  std::int64_t step = 0;
+  std::int64_t batch = 0;
+  PassKind pass = PassKind::step;
+  bool again = false;
+  HoldRule hold = HoldRule::never;
+  bool may_rerun = false;  // it is a rerun, or its gate may bring one about
+  bool begun = false;
+  bool in_force = true;  // false: the caller only watches
+  bool failed = false;   // its trial failed, and it ran as a plain step
+
+  bool operator==(const PlannedStep&) const = default;
+};
+
+/// Which batches wait, what the next step is, and what that knows of the units. Empty with lag 0, but for batches that
+/// an earlier run with lag 1 left.
+struct PlanState {
+  std::int64_t next_batch = 0;  // the next fresh one; 0: the number of the first step that is planned
+  std::vector<WaitingBatch> waiting = {};
+  bool called = false;                      // the next step that is planned is a trial
+  std::vector<PlannedStep> undecided = {};  // in the order of their steps, at most two
+  std::vector<UnitIndex> recovered = {};    // in recovery in the step that was planned last, ascending
+  bool recovered_is_next = false;           // nothing is planned, and `recovered` is that of the next step
+  std::vector<std::uint8_t> flags = {};     // what its gate knows per unit (gate_flag)
+
+  bool operator==(const PlanState&) const = default;
+};
+
+/// The memory of a controller, with the options under which it was gathered.
+struct ControllerState {
+  Options options;
+  std::uint64_t decisions = 0;  // taken so far
+  std::int64_t last_step = 0;   // step number of the last one
+  std::vector<UnitState> units;
+  std::uint32_t sites = 0;                     // 0: no errors are known
+  std::vector<ErrorState> errors = {};         // units x sites, in the order of `units`
+  std::vector<std::uint32_t> reruns_ago = {};  // decisions since each rerun of the last 99, ascending; 0: the last one
+
+  bool operator==(const ControllerState&) const = default;
+};
+
+/// At most this many sites per unit.
+inline constexpr std::uint32_t kMostSites = 16;
 
 /// A rerun counts for this many decisions after its own.
 inline constexpr std::uint32_t kRerunMemory = 99;
 
 /// Throws `Error` for a state that no controller can have written: values out of range, names twice, ...
 void check_state(const ControllerState& state);
-
-/// The same for a judge's.
-void check_state(const JudgeState& state);
 
 /// What loading a state did besides taking over histories.
 struct RestoreReport {
@@ -88,13 +116,13 @@ struct RestoreReport {
   bool beta_changed = false;                // means start afresh
   bool noise_beta_changed = false;          // usual changes start afresh
   bool window_changed = false;
-  bool error_beta_changed = false;  // usual errors start afresh (a judge's)
-  bool places_changed = false;      // likewise
+  bool error_beta_changed = false;  // usual errors start afresh
+  bool sites_changed = false;       // likewise
 
   /// Whether the state was taken over without any change.
   bool exact() const {
     return unknown_units.empty() && new_units.empty() && released_units.empty() && !beta_changed &&
-           !noise_beta_changed && !window_changed && !error_beta_changed && !places_changed;
+           !noise_beta_changed && !window_changed && !error_beta_changed && !sites_changed;
   }
 };
 

@@ -58,11 +58,11 @@ class NormSpan {
   bool is_float_ = false;
 };
 
-/// Gradient norms of one optimizer step, one a unit. The spans are read during `observe` only.
+/// Gradient norms of one run of a step.
 struct Observation {
   std::int64_t step = 0;
-  NormSpan norms = {};
-  std::span<const std::uint8_t> sampled = {};  // one a unit, 0: no sample; empty: every unit has one
+  NormSpan norms = {};                         // per unit
+  std::span<const std::uint8_t> sampled = {};  // per unit, 0: no sample; empty: every unit has one
 };
 
 /// Why a unit is at risk, or was admitted. `error`: the error of its low path; no norm has that kind.
@@ -82,14 +82,14 @@ struct Signals {
   double severity;  // above 1: at risk, if warm
 };
 
-/// What `observe` found, over all units.
+/// What the norms of a step say, over all units.
 struct Alarm {
   std::int64_t step = 0;
   std::uint32_t sampled = 0;              // units with a sample
   std::uint32_t finite = 0;               // of these, with a finite norm
   double centre = 1;                      // mean ratio of the step, each capped at 2
-  bool common = false;                    // the cause is common to the units: nothing will be admitted
-  std::span<const UnitIndex> risks = {};  // units at risk, ascending; valid until the next `observe`
+  bool common = false;                    // the cause is common to the units: their norms admit no unit
+  std::span<const UnitIndex> risks = {};  // units at risk, ascending; valid until the next report
 
   /// Whether any unit is at risk.
   bool raised() const { return !risks.empty(); }
@@ -102,7 +102,7 @@ struct Candidate {
   RiskKind kind = RiskKind::error;
 };
 
-/// The decision of one step. Indices ascend; the views are valid until the next `observe`.
+/// The decision of one step. Indices ascend; the views are valid until the next report.
 struct Decision {
   std::int64_t step = 0;
   bool common = false;

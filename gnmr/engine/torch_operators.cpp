@@ -23,7 +23,7 @@ class SilentObserver : public run::TrainObserver {
   void evaluated(const run::EvalLine&) override {}
   void noted(const std::string& text) override { notes.push_back(text); }
   bool stop_wanted() override { return false; }
-  std::optional<io::JournalModeKind> mode_wanted() override { return {}; }
+  std::optional<Mode> mode_wanted() override { return {}; }
   std::vector<double> losses;
   std::vector<double> seconds;
   std::vector<std::string> notes;

@@ -25,8 +25,6 @@ std::optional<JournalEventKind> event_kind(std::string_view name) {
   return find_kind<JournalEventKind>(kEventNames, name);
 }
 
-std::string_view to_string(JournalModeKind kind) { return kModeNames[static_cast<std::size_t>(kind)]; }
-
-std::optional<JournalModeKind> mode_kind(std::string_view name) { return find_kind<JournalModeKind>(kModeNames, name); }
+std::optional<Mode> mode_kind(std::string_view name) { return find_kind<Mode>(kModeNames, name); }
 
 }  // namespace gnmr::io

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "gnmr/core/options.h"
+#include "gnmr/core/step.h"
 #include "gnmr/core/types.h"
 
 namespace gnmr::io {
@@ -87,12 +88,9 @@ struct JournalTrial {
   std::uint64_t left_out = 0;             // units that stood out too, beyond those that are named
 };
 
-/// Whether decisions are carried out.
-enum class JournalModeKind : std::uint8_t { armed, watch, high };
-
 /// From here on decisions are carried out (armed), only written (watch), or everything runs high.
 struct JournalMode {
-  JournalModeKind mode = JournalModeKind::armed;
+  Mode mode = Mode::armed;
   std::string why;
   std::optional<std::int64_t> after_step = {};  // the last one told before it; found by readers, not written
 };
@@ -119,10 +117,7 @@ std::string_view to_string(JournalEventKind kind);
 /// The event of that name, if there is one.
 std::optional<JournalEventKind> event_kind(std::string_view name);
 
-/// `"armed"`, `"watch"` or `"high"`.
-std::string_view to_string(JournalModeKind kind);
-
 /// The mode of that name, if there is one.
-std::optional<JournalModeKind> mode_kind(std::string_view name);
+std::optional<Mode> mode_kind(std::string_view name);
 
 }  // namespace gnmr::io

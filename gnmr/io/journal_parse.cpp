@@ -95,7 +95,7 @@ JournalRecord parse_trial(const JsonObject& object) {
 
 JournalRecord parse_mode(const JsonObject& object) {
   const std::string name = object.text("mode");
-  const std::optional<JournalModeKind> kind = mode_kind(name);
+  const std::optional<Mode> kind = mode_kind(name);
   if (!kind) fail_field("mode", "armed, watch or high, got " + in_quotes(name));
   return JournalMode{.mode = *kind, .why = text_or_empty(object, "why")};
 }

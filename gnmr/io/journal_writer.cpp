@@ -60,6 +60,11 @@ JournalTrial shortened(const JournalTrial& trial) {
   return some;
 }
 
+Signals no_signals() {
+  constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
+  return {.ratio = kUndefined, .delta = kUndefined, .fall = kUndefined, .severity = kUndefined};
+}
+
 }  // namespace
 
 JournalWriter::JournalWriter(const JournalSettings& settings) : in_background_(settings.in_background) {
@@ -98,6 +103,7 @@ void JournalWriter::header(const std::vector<Unit>& units, const Options& option
 
 void JournalWriter::step(const Controller& controller, const Alarm& alarm, const Decision& decision,
                          const StepContext& context) {
+  has_signals_ = context.has_signals;
   const auto total_cost = static_cast<double>(controller.total_cost());
   const double cost_share = total_cost > 0 ? static_cast<double>(decision.recovered_cost) / total_cost : 0;
   write([&] {
@@ -158,7 +164,7 @@ void JournalWriter::append_events(const Controller& controller, std::int64_t ste
     append_line(lines_, JournalEventView{.step = step,
                                          .unit = controller.units()[unit].name,
                                          .event = kind,
-                                         .signals = controller.signals(unit),
+                                         .signals = has_signals_ ? controller.signals(unit) : no_signals(),
                                          .left = controller.steps_left(unit)});
   }
 }

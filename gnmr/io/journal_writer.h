@@ -3,9 +3,8 @@
 //
 //   gnmr::io::JournalWriter journal({.path = "run.jsonl"});
 //   journal.header(controller.units(), controller.options(), gnmr::io::utc_text(std::chrono::system_clock::now()));
-//   const gnmr::Alarm& alarm = controller.observe(observation);
-//   const gnmr::Decision& decision = controller.decide();
-//   journal.step(controller, alarm, decision, {.loss = loss});
+//   const gnmr::Outcome& outcome = controller.report({.step = step, .norms = norms});
+//   journal.step(controller, outcome.alarm, outcome.decision, {.loss = loss});
 //
 // In training (`in_background`, the default) no member but the constructor throws or waits for the disk: lines that
 // have no place are dropped and counted, and a `note` tells how many once writing works again. A replay writes
@@ -46,6 +45,7 @@ struct StepContext {
   std::optional<double> loss = {};
   std::optional<double> clip_coefficient = {};
   std::string_view alarm = {};  // as JournalStep has it
+  bool has_signals = true;      // false: its norms were dropped, and its events have no signals
 };
 
 /// Writes the lines of a journal.
@@ -60,7 +60,7 @@ class JournalWriter {
   /// What is watched, and how; a resumed run writes it again, since both may have changed. `started` may be empty.
   void header(const std::vector<Unit>& units, const Options& options, std::string_view started);
 
-  /// One step and what happened in it. To be called after `decide` and before the next `observe`.
+  /// One step and what happened in it. To be called after its report and before the next one.
   void step(const Controller& controller, const Alarm& alarm, const Decision& decision,
             const StepContext& context = {});
 
@@ -97,6 +97,7 @@ class JournalWriter {
   bool resumed_ = false;
   std::string lines_;                                     // reused
   std::vector<std::pair<double, UnitIndex>> severities_;  // reused
+  bool has_signals_ = true;                               // of the step that is written
   std::uint64_t unformatted_ = 0;                         // lost for want of memory
 };
 

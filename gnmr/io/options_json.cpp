@@ -40,6 +40,15 @@ class OptionsHandler : public nlohmann::json_sax<nlohmann::json> {
     return options;
   }
 
+  /// The options that the object names.
+  std::vector<std::string> named() const {
+    std::vector<std::string> names;
+    for (std::size_t i = 0; i < kOptionCount; ++i) {
+      if (values_[i]) names.emplace_back(option_specs()[i].name);
+    }
+    return names;
+  }
+
   bool null() override { refuse("null"); }
   bool boolean(bool) override { refuse("a boolean"); }
   bool number_integer(std::int64_t value) override { return number(static_cast<double>(value)); }
@@ -126,9 +135,10 @@ class OptionsHandler : public nlohmann::json_sax<nlohmann::json> {
 
 }  // namespace
 
-Options read_options(std::string_view json_text, std::string_view preset) {
+Options read_options(std::string_view json_text, std::string_view preset, std::vector<std::string>* named) {
   OptionsHandler handler(json_text);
   nlohmann::json::sax_parse(json_text.begin(), json_text.end(), &handler);
+  if (named != nullptr) *named = handler.named();
   return handler.result(preset);
 }
 

@@ -9,14 +9,16 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "gnmr/core/options.h"
 
 namespace gnmr::io {
 
 /// Options from a JSON object of option names and `preset`; an `Error` names what is unknown, repeated or wrong. A
-/// `preset` that is not empty takes the place of the object's.
-Options read_options(std::string_view json_text, std::string_view preset = {});
+/// `preset` that is not empty takes the place of the object's. `named`: the options that the object names besides.
+Options read_options(std::string_view json_text, std::string_view preset = {},
+                     std::vector<std::string>* named = nullptr);
 
 /// Options from a file that holds such an object; the `Error` begins with the path.
 Options read_options_file(const std::string& path, std::string_view preset = {});

@@ -12,15 +12,15 @@
 namespace gnmr::io {
 
 /// The content of the section `errors`; an `Error` where there is not one error for each place of each unit.
-std::string encode_errors(const JudgeState& state);
+std::string encode_errors(const ControllerState& state);
 
 /// The content of the section `reruns`; an `Error` for more of them than can be.
-std::string encode_reruns(const JudgeState& state);
+std::string encode_reruns(const ControllerState& state);
 
 /// Takes `places` and `errors` from the section; the units are there already.
-void decode_errors(LittleEndianReader reader, JudgeState& state);
+void decode_errors(LittleEndianReader reader, ControllerState& state);
 
 /// Takes `reruns_ago` from the section.
-void decode_reruns(LittleEndianReader reader, JudgeState& state);
+void decode_reruns(LittleEndianReader reader, ControllerState& state);
 
 }  // namespace gnmr::io

@@ -332,16 +332,10 @@ std::string sealed(std::string out, std::size_t sections) {
 }  // namespace
 
 std::string encode_state(const ControllerState& state, const ExtraSections& extra_sections) {
-  std::string out = encode_controller(state);
-  append_extra_sections(out, extra_sections);
-  return sealed(std::move(out), kControllerSections.size() + extra_sections.size());
-}
-
-std::string encode_state(const JudgeState& state, const ExtraSections& extra_sections) {
-  // What a judge does not know is left out: then it is the state of a controller.
-  const bool has_errors = state.places != 0 || !state.errors.empty();
+  // A controller that knows norms only has neither.
+  const bool has_errors = state.sites != 0 || !state.errors.empty();
   const bool has_reruns = !state.reruns_ago.empty();
-  std::string out = encode_controller(state.controller);
+  std::string out = encode_controller(state);
   if (has_errors) append_section(out, kErrors, encode_errors(state));
   if (has_reruns) append_section(out, kReruns, encode_reruns(state));
   append_extra_sections(out, extra_sections);
@@ -358,7 +352,7 @@ LoadedState decode_state(std::span<const std::byte> bytes) {
   if (found.checksum != checksum_of(file)) refuse("byte 24: the checksum is wrong, the file is damaged");
   const Sections sections = find_sections(file, found.section_count);
   LoadedState loaded;
-  ControllerState& controller = loaded.state.controller;
+  ControllerState& controller = loaded.state;
   controller.options = decode_options(open_section(sections, kOptions));
   decode_progress(open_section(sections, kProgress), controller);
   decode_names(open_section(sections, kNames), sections, controller);
@@ -373,10 +367,6 @@ LoadedState decode_state(std::span<const std::byte> bytes) {
 }
 
 void save_state(const std::string& path, const ControllerState& state, const ExtraSections& extra_sections) {
-  replace_file(path, encode_state(state, extra_sections));
-}
-
-void save_state(const std::string& path, const JudgeState& state, const ExtraSections& extra_sections) {
   replace_file(path, encode_state(state, extra_sections));
 }
 

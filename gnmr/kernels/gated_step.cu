@@ -16,7 +16,7 @@ namespace {
 struct Told {
   double learning_rate;
   const double* loss;
-  Hold hold;
+  HoldRule hold;
 };
 static_assert(sizeof(Told) % alignof(void*) == 0);
 
@@ -121,7 +121,7 @@ struct GatedStep::Impl {
                      .sampled = sampled.data(),
                      .flags = reinterpret_cast<const std::uint8_t*>(bytes + flags_at()),
                      .hold = &first->hold},
-                    Hold::never, {.gate = &found->gate, .alarm = &found->alarm}, stream);
+                    HoldRule::never, {.gate = &found->gate, .alarm = &found->alarm}, stream);
     AdamWSettings optimizer = inputs.optimizer;
     optimizer.device_learning_rate = &first->learning_rate;
     adamw.step_at(reinterpret_cast<const void* const*>(bytes + optimized_at()), optimizer, &found->gate, stream);

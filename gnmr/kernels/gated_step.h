@@ -50,8 +50,8 @@ struct GatedStepInputs {
   const UnitLists& lists;            // which sums make a unit's norm: the parameters', then `more_squares`
   const double* more_squares = nullptr;
   const double* loss = nullptr;         // one number
-  std::span<const std::uint8_t> flags;  // unit_flag, one a unit
-  Hold hold = Hold::never;
+  std::span<const std::uint8_t> flags;  // gate_flag, one a unit
+  HoldRule hold = HoldRule::never;
   AdamWSettings optimizer = {};  // its `device_learning_rate` is not looked at
   DeviceBytes more = {};         // other numbers that the host wants with these
 };

@@ -60,7 +60,7 @@ UnitSignals::UnitSignals(UnitSignals&&) noexcept = default;
 UnitSignals& UnitSignals::operator=(UnitSignals&&) noexcept = default;
 UnitSignals::~UnitSignals() = default;
 void UnitSignals::set_flags(std::span<const std::uint8_t>, void*) { refuse(); }
-void UnitSignals::observe(const SignalInputs&, Hold, const SignalOutputs&, void*) { refuse(); }
+void UnitSignals::observe(const SignalInputs&, HoldRule, const SignalOutputs&, void*) { refuse(); }
 SignalMemory UnitSignals::save(void*) const { refuse(); }
 void UnitSignals::load(const SignalMemory&, void*) { refuse(); }
 

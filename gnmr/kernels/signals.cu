@@ -72,8 +72,8 @@ __device__ Counts read_counts(const Counts* from) {
           __ldcg(&from->free_risks), __ldcg(&from->unmeasured), __ldcg(&from->standing_out)};
 }
 
-__global__ void __launch_bounds__(kThreads) changes(const __grid_constant__ Step step, AlarmRules rules, Hold given,
-                                                    const Hold* __restrict__ on_device, SignalOutputs outputs) {
+__global__ void __launch_bounds__(kThreads) changes(const __grid_constant__ Step step, AlarmRules rules, HoldRule given,
+                                                    const HoldRule* __restrict__ on_device, SignalOutputs outputs) {
   Totals& totals = *step.totals;
   const StepColumns columns = columns_of(step);
   const double centre = centre_of(totals.centre_sum, totals.centre_count);
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kThreads) changes(const __grid_constant__ Step
   add_counts(mine, &totals.counts);
   if (!is_last_block(&totals.tickets) || threadIdx.x != 0) return;
 
-  const Hold hold = on_device != nullptr ? *on_device : given;
+  const HoldRule hold = on_device != nullptr ? *on_device : given;
   const StepAlarm alarm = alarm_of(rules, read_counts(&totals.counts), centre, hold);
   if (outputs.alarm != nullptr) *outputs.alarm = alarm;
   if (outputs.gate != nullptr && alarm.held != 0) outputs.gate->apply = 0;
@@ -142,7 +142,7 @@ UnitSignals::UnitSignals(std::uint32_t units, const SignalSettings& settings) {
   const SignalMemory memory = empty_memory(units, settings);
   impl_ = std::make_unique<Impl>(units, settings);
   load(memory, nullptr);
-  set_flags(std::vector<std::uint8_t>(units, unit_flag::kFree), nullptr);
+  set_flags(std::vector<std::uint8_t>(units, gate_flag::kFree), nullptr);
   check_cuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
 }
 UnitSignals::UnitSignals(UnitSignals&&) noexcept = default;
@@ -159,7 +159,7 @@ void UnitSignals::set_flags(std::span<const std::uint8_t> flags, void* stream) {
   impl_->flags.send(stream_of(stream));
 }
 
-void UnitSignals::observe(const SignalInputs& inputs, Hold hold, const SignalOutputs& outputs, void* stream) {
+void UnitSignals::observe(const SignalInputs& inputs, HoldRule hold, const SignalOutputs& outputs, void* stream) {
   const Step step = impl_->step(inputs);
   const unsigned blocks = std::max(1u, blocks_for(impl_->units, kThreads));
   const cudaStream_t on = stream_of(stream);

@@ -3,7 +3,7 @@
 //
 //   UnitSignals signals(units, {.rules = signal_rules(options), .window = ..., .alarm = {...}});
 //   signals.set_flags(flags, stream);                                    // where a decision changed them
-//   each step: signals.observe({.norms = norms}, Hold::for_trial, {.gate = gate, .alarm = alarm}, stream);
+//   each step: signals.observe({.norms = norms}, HoldRule::for_trial, {.gate = gate, .alarm = alarm}, stream);
 //
 // Goals: bit for bit what the core computes (unit_step.h); two launches, nothing waits; the device itself remembers the
 // step or forgets it. Non-goals: decisions, budgets: those are the host's, a step later.
@@ -34,8 +34,8 @@ struct SignalInputs {
   const double* norms = nullptr;
   const std::uint8_t* sampled = nullptr;  // 0: no sample; null: all have one
   const std::uint8_t* patrol = nullptr;   // patrol_flag; null: there was none
-  const std::uint8_t* flags = nullptr;    // unit_flag; null: as `set_flags` has them
-  const Hold* hold = nullptr;             // one, taken in the place of the argument; null: that
+  const std::uint8_t* flags = nullptr;    // gate_flag; null: as `set_flags` has them
+  const HoldRule* hold = nullptr;         // one, taken in the place of the argument; null: that
 };
 
 /// What a step writes; null: not wanted.
@@ -85,11 +85,11 @@ class UnitSignals {
   UnitSignals& operator=(UnitSignals&&) noexcept;
   ~UnitSignals();
 
-  /// What the host knows of the units from now on (unit_flag), one a unit; an `Error` for another number.
+  /// What the host knows of the units from now on (gate_flag), one a unit; an `Error` for another number.
   void set_flags(std::span<const std::uint8_t> flags, void* stream);
 
   /// One step. The same norms observed again after a step that was forgotten give the same.
-  void observe(const SignalInputs& inputs, Hold hold, const SignalOutputs& outputs, void* stream);
+  void observe(const SignalInputs& inputs, HoldRule hold, const SignalOutputs& outputs, void* stream);
 
   /// The memory after all steps so far; waits for the stream.
   SignalMemory save(void* stream) const;

@@ -77,12 +77,12 @@ HostSignals::HostSignals(std::uint32_t units, const SignalSettings& settings)
     : units_(units),
       settings_(settings),
       memory_(empty_memory(units, settings)),
-      flags_(units, unit_flag::kFree),
+      flags_(units, gate_flag::kFree),
       risks_(units),
       severities_(units) {}
 
-const StepAlarm& HostSignals::observe(const SignalInputs& inputs, Hold given) {
-  const Hold hold = inputs.hold != nullptr ? *inputs.hold : given;
+const StepAlarm& HostSignals::observe(const SignalInputs& inputs, HoldRule given) {
+  const HoldRule hold = inputs.hold != nullptr ? *inputs.hold : given;
   SignalMemory next = memory_;
   const StepColumns step{.rules = settings_.rules,
                          .units = units_,

@@ -22,7 +22,7 @@ class HostSignals {
   void set_flags(std::span<const std::uint8_t> flags) { flags_.assign(flags.begin(), flags.end()); }
 
   /// One step; the inputs are in host memory. Whether the update is held is in the alarm.
-  const StepAlarm& observe(const SignalInputs& inputs, Hold hold);
+  const StepAlarm& observe(const SignalInputs& inputs, HoldRule hold);
 
   const std::vector<Risk>& risks() const { return risks_; }
   const std::vector<double>& severities() const { return severities_; }

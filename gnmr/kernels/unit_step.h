@@ -12,18 +12,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "gnmr/core/gate_rule.h"
 #include "gnmr/core/unit_math.h"
 
 namespace gnmr::kernels {
 
 /// Why a unit is at risk; the numbers are those of `RiskKind`.
 enum class Risk : std::uint8_t { none = 0, non_finite = 1, rise = 2, fall = 3 };
-
-/// What the host says of a unit.
-namespace unit_flag {
-inline constexpr std::uint8_t kFree = 1;       // could be admitted: not forced, not in recovery, no wait
-inline constexpr std::uint8_t kZeroMuted = 2;  // a norm of 0 counts as no sample
-}  // namespace unit_flag
 
 /// What the patrol says of a unit in a step.
 namespace patrol_flag {
@@ -55,7 +50,7 @@ struct StepColumns {
   double* inverses;  // [slot][unit]
   const double* norms;
   const std::uint8_t* sampled;  // 0: no sample; null: all have one
-  const std::uint8_t* flags;    // unit_flag
+  const std::uint8_t* flags;    // gate_flag
   const std::uint8_t* patrol;   // patrol_flag; null: there was none
 };
 
@@ -126,7 +121,7 @@ struct Finding {
 GNMR_UNIT_MATH Finding without_plain_norm(const StepColumns& step, std::size_t unit, double norm) {
   if (norm != 0.0) return {true, Risk::non_finite, __builtin_huge_val()};
   const bool is_gone = step.rules.fall_on && step.now.samples[unit] >= step.rules.warmup_samples &&
-                       (step.flags[unit] & unit_flag::kZeroMuted) == 0;
+                       (step.flags[unit] & gate_flag::kZeroMuted) == 0;
   if (!is_gone) return {false, Risk::none, 0.0};
   const double complement = unit_math::complement_of(step.now.noise_weight[unit]);
   return {true, Risk::fall, unit_math::severity_of_zero(step.rules, step.now.fall_change_sum[unit], complement)};
@@ -227,13 +222,6 @@ GNMR_UNIT_MATH bool has_candidates(const AlarmRules& rules, const Counts& counts
   return false;
 }
 
-/// What keeps an update back, and whether the step's norms are remembered all the same.
-enum class Hold : std::uint8_t {
-  never,      // a rerun, or nothing guards; remembered
-  for_trial,  // where the step is alarmed: a rerun will bring other norms, so these are forgotten
-  for_guard,  // where there are candidates: `skip` and `replay`; remembered
-};
-
 /// The end of a step.
 struct StepAlarm {
   double centre;
@@ -246,20 +234,20 @@ struct StepAlarm {
 };
 
 /// What the counts of a step come to.
-GNMR_UNIT_MATH StepAlarm alarm_of(const AlarmRules& rules, const Counts& counts, double centre, Hold hold) {
+GNMR_UNIT_MATH StepAlarm alarm_of(const AlarmRules& rules, const Counts& counts, double centre, HoldRule hold) {
   const bool alarmed = is_alarmed(rules, counts);
-  const bool held = (hold == Hold::for_trial && alarmed) || (hold == Hold::for_guard && has_candidates(rules, counts));
+  const bool held = (hold == HoldRule::for_trial && alarmed) || (hold == HoldRule::for_guard && has_candidates(rules, counts));
   return {centre, counts, is_common(rules, counts) ? 1u : 0u, alarmed ? 1u : 0u, held ? 1u : 0u};
 }
 
 /// Whether the step's norms are forgotten.
-GNMR_UNIT_MATH bool is_withdrawn(const StepAlarm& alarm, Hold hold) {
-  return hold == Hold::for_trial && alarm.held != 0;
+GNMR_UNIT_MATH bool is_withdrawn(const StepAlarm& alarm, HoldRule hold) {
+  return hold == HoldRule::for_trial && alarm.held != 0;
 }
 
 /// What one unit adds to the counts.
 GNMR_UNIT_MATH Counts counts_of(const StepColumns& step, std::size_t unit, const Finding& found) {
-  const bool is_free = (step.flags[unit] & unit_flag::kFree) != 0;
+  const bool is_free = (step.flags[unit] & gate_flag::kFree) != 0;
   const std::uint32_t patrol = step.patrol == nullptr ? 0u : step.patrol[unit];
   const bool at_risk = found.risk != Risk::none;
   const bool finite = found.risk != Risk::non_finite;

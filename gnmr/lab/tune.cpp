@@ -11,7 +11,7 @@
 #include <optional>
 #include <thread>
 
-#include "gnmr/core/judge.h"
+#include "gnmr/core/controller.h"
 #include "gnmr/lab/detection_score.h"
 
 namespace gnmr::lab {
@@ -119,36 +119,35 @@ class Tuner::Replay {
  public:
   Replay(const std::vector<Unit>& units, const TuneCandidate& candidate, const TunerSettings& settings)
       : candidate_(candidate),
-        judge_(units, candidate.options, {.places = 1, .expected = {settings.expected_error}, .can_rerun = false}) {
+        controller_(units, candidate.options, {.can_hold = false, .expected_errors = {settings.expected_error}}) {
     if (settings.truth) detection_.emplace(units.size());
   }
 
   void add(const TuneBlock& block) {
-    const std::size_t units = judge_.controller().units().size();
+    const std::size_t units = controller_.units().size();
     const auto row_of = [&](const auto& values, std::size_t row) {
       return std::span(values).subspan(row * units, units);
     };
     for (std::size_t row = 0; row < block.steps.size(); ++row) {
-      const Observation observation{
+      StepReport report{
           .step = block.steps[row], .norms = NormSpan(row_of(block.norms, row)), .sampled = row_of(block.sampled, row)};
-      std::span<const double> errors;
-      if (candidate_.by_evidence()) errors = row_of(block.evidence, row);
-      const Hearing& hearing = judge_.hear(observation, errors);
-      const Ruling& ruling = judge_.decide();
+      if (candidate_.by_evidence()) report.errors = row_of(block.evidence, row);
+      controller_.begin(report.step);
+      const Outcome& outcome = controller_.report(report);
       if (candidate_.by_evidence()) {
-        const auto measured = std::count_if(errors.begin(), errors.end(), [](double e) { return !std::isnan(e); });
-        count(ruling.decision, hearing.standing_out.size(), static_cast<std::uint64_t>(measured));
+        const auto measured = std::count_if(report.errors.begin(), report.errors.end(), [](double e) { return !std::isnan(e); });
+        count(outcome.decision, outcome.findings.size(), static_cast<std::uint64_t>(measured));
       } else {
-        count(ruling.decision, judge_.alarm().risks.size(), judge_.alarm().sampled);
+        count(outcome.decision, outcome.alarm.risks.size(), outcome.alarm.sampled);
       }
-      if (detection_) detection_->add(row_of(block.faulty, row), ruling.decision);
+      if (detection_) detection_->add(row_of(block.faulty, row), outcome.decision);
     }
   }
 
   TuneResult result() const {
     TuneResult result{.candidate = candidate_, .score = score_};
     TuneScore& score = result.score;
-    const auto units = static_cast<double>(judge_.controller().units().size());
+    const auto units = static_cast<double>(controller_.units().size());
     score.risk_rate = 1000 * per(static_cast<double>(score.risks), static_cast<double>(score.looked_at));
     score.own_rate = 1000 * per(static_cast<double>(own_risks_), static_cast<double>(score.looked_at));
     score.calm_rate = stretches_.calm_rate();
@@ -183,12 +182,12 @@ class Tuner::Replay {
   void find_what_it_sees(TuneScore& score) const {
     std::vector<double> rises, falls, errors;
     if (candidate_.by_evidence()) {
-      for (UnitIndex unit = 0; unit < judge_.controller().units().size(); ++unit) {
-        const double limit = judge_.error_limit(unit, 0);
+      for (UnitIndex unit = 0; unit < controller_.units().size(); ++unit) {
+        const double limit = controller_.error_limit(unit, 0);
         if (!std::isnan(limit)) errors.push_back(limit);
       }
     } else {
-      for (const UnitState& unit : judge_.controller().save().units) {
+      for (const UnitState& unit : controller_.save().units) {
         if (unit.samples == 0) continue;
         rises.push_back(smallest_rise(unit, candidate_.options));
         if (candidate_.options.fall_tau > 0) falls.push_back(smallest_fall(unit, candidate_.options));
@@ -200,7 +199,7 @@ class Tuner::Replay {
   }
 
   TuneCandidate candidate_;
-  Judge judge_;
+  Controller controller_;
   TuneScore score_;
   Stretches stretches_;
   std::optional<DetectionScore> detection_;

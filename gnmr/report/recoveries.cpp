@@ -59,7 +59,7 @@ class HistoryBuilder {
   void find_budget() {
     if (!journal_.header) return;
     try {
-      history_.budget = Controller(journal_.header->units, journal_.header->options).max_recovered();
+      history_.budget = Controller(journal_.header->units, journal_.header->options, norms_only()).max_recovered();
     } catch (const Error&) {
       history_.budget.reset();  // a header that no controller can have: the report does without the line
     }

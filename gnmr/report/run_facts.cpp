@@ -90,13 +90,13 @@ void add_worth(const RunFiles& run, std::vector<Fact>& facts) {
 std::string mode_text(const io::JournalMode& mode) {
   std::string text;
   switch (mode.mode) {
-    case io::JournalModeKind::armed:
+    case Mode::armed:
       text = "Decisions are carried out";
       break;
-    case io::JournalModeKind::watch:
+    case Mode::watch:
       text = "Decisions are only written (watch)";
       break;
-    case io::JournalModeKind::high:
+    case Mode::high:
       text = "Everything runs in high precision";
       break;
   }
@@ -115,7 +115,7 @@ bool watched_only(const RunFiles& run) {
   if (run.info && !run.info->controller.empty()) return run.info->controller != "gnmr";
   if (!run.journal || run.journal->modes.empty()) return false;
   return std::all_of(run.journal->modes.begin(), run.journal->modes.end(),
-                     [](const io::JournalMode& mode) { return mode.mode == io::JournalModeKind::watch; });
+                     [](const io::JournalMode& mode) { return mode.mode == Mode::watch; });
 }
 
 std::string run_subtitle(const RunFiles& run) {

@@ -21,7 +21,7 @@ namespace gnmr::run {
 
 /// What a look at the file found.
 struct ControlNews {
-  std::optional<io::JournalModeKind> mode = {};  // none: nothing that is known was asked for
+  std::optional<Mode> mode = {};  // none: nothing that is known was asked for
   std::string note = {};                         // what is wrong and what is allowed; empty: nothing is
 };
 

@@ -19,9 +19,9 @@ static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_alw
 
 extern "C" void on_control_signal(int signal) {
   if (signal == SIGUSR1) {
-    asked_mode = static_cast<int>(io::JournalModeKind::watch);
+    asked_mode = static_cast<int>(Mode::watch);
   } else if (signal == SIGUSR2) {
-    asked_mode = static_cast<int>(io::JournalModeKind::high);
+    asked_mode = static_cast<int>(Mode::high);
   } else {
     asked_to_stop = true;
   }
@@ -51,10 +51,10 @@ ControlSignals::~ControlSignals() {
   installed = false;
 }
 
-std::optional<io::JournalModeKind> ControlSignals::take_mode() {
+std::optional<Mode> ControlSignals::take_mode() {
   const int mode = asked_mode.exchange(kNoMode);
   if (mode == kNoMode) return std::nullopt;
-  return static_cast<io::JournalModeKind>(mode);
+  return static_cast<Mode>(mode);
 }
 
 bool ControlSignals::stop_requested() const { return asked_to_stop; }

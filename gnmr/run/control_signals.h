@@ -34,7 +34,7 @@ class ControlSignals {
   ControlSignals& operator=(const ControlSignals&) = delete;
 
   /// The mode that a signal has asked for since the last call, if one has; of several the last.
-  std::optional<io::JournalModeKind> take_mode();
+  std::optional<Mode> take_mode();
 
   /// Whether the run is to stop after this step.
   bool stop_requested() const;

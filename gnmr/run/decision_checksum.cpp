@@ -36,12 +36,12 @@ class Bytes {
 
 }  // namespace
 
-std::uint32_t checksum_of(const Ruling& ruling) {
-  const Decision& decision = ruling.decision;
+std::uint32_t checksum_of(const Outcome& outcome) {
+  const Decision& decision = outcome.decision;
   Bytes bytes;
   bytes.number(static_cast<std::uint64_t>(decision.step));
-  bytes.number(static_cast<std::uint64_t>(ruling.verdict));
-  bytes.number(static_cast<std::uint64_t>(ruling.action));
+  bytes.number(static_cast<std::uint64_t>(outcome.verdict));
+  bytes.number(static_cast<std::uint64_t>(outcome.action));
   bytes.number(decision.common ? 1 : 0);
   for (const auto& units :
        {decision.recovered, decision.admitted, decision.denied, decision.futile, decision.released}) {

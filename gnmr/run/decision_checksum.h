@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "gnmr/core/judge.h"
+#include "gnmr/core/step.h"
 #include "gnmr/run/switch_rule.h"
 
 namespace gnmr::run {
@@ -23,7 +23,7 @@ struct CommonState {
 
 /// Of how a step ended: its verdict, its action and all lists of its decision. Errors and coefficients are not part of
 /// it.
-std::uint32_t checksum_of(const Ruling& ruling);
+std::uint32_t checksum_of(const Outcome& outcome);
 
 /// Of all that is common.
 std::uint32_t checksum_of(const CommonState& state);

@@ -70,7 +70,7 @@ class TrainObserver {
   virtual bool stop_wanted() = 0;
 
   /// Asked before each step: a mode that a signal or the like has asked for since.
-  virtual std::optional<io::JournalModeKind> mode_wanted() = 0;
+  virtual std::optional<Mode> mode_wanted() = 0;
 };
 
 /// The engine.

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "gnmr/core/error.h"
-#include "gnmr/core/judge_gated.h"
+#include "gnmr/core/controller.h"
 #include "gnmr/core/message_text.h"
 #include "gnmr/io/json_text.h"
 #include "gnmr/io/number_text.h"
@@ -125,7 +125,7 @@ void check_combinations(const TrainSettings& settings) {
     fail("guard", "none, skip or replay where units are products, which have no parameters of their own", "clip");
   }
   if (settings.options.lag == 1 && settings.controller != "none") {
-    GatedSteps::check(settings.options);
+    check_options(settings.options, {.can_rerun = true});
     if (!settings.rival.empty()) {
       fail("rival", "`lag` 0 beside it, since it looks at gradients before the update", io::in_quotes(settings.rival));
     }

@@ -201,7 +201,7 @@ void RecoverableUnits::use_device() {
   }
 }
 
-void RecoverableUnits::begin_step(std::int64_t step, Pass pass, bool again) {
+void RecoverableUnits::begin_step(std::int64_t step, PassKind pass, bool again) {
   use_device();
   if (numbers_ != nullptr) numbers_->begin_step();
   clock_->step = step;
@@ -211,14 +211,14 @@ void RecoverableUnits::begin_step(std::int64_t step, Pass pass, bool again) {
   for (std::size_t index = 0; index < layers_.size(); ++index) {
     LinearPaths& paths = layers_[index].module->paths();
     paths.begin_step();
-    const bool low = pass != Pass::trial;
+    const bool low = pass != PassKind::trial;
     paths.low.fill(low && recipe_ != nullptr);
     paths.save_low = low && save_in_8_bits_;
     paths.comparison = Comparison::none;
-    if (pass == Pass::trial) paths.comparison = Comparison::full;
-    if (pass == Pass::step && is_patrolled(index)) paths.comparison = Comparison::projected;
+    if (pass == PassKind::trial) paths.comparison = Comparison::full;
+    if (pass == PassKind::step && is_patrolled(index)) paths.comparison = Comparison::projected;
   }
-  if (pass == Pass::trial) return;
+  if (pass == PassKind::trial) return;
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
     if (in_force_[unit] == 0) continue;
     for (const Part& part : sources_[unit].parts) {

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "gnmr/core/step.h"
 #include "gnmr/core/types.h"
 #include "gnmr/kernels/unit_gather.h"
 #include "gnmr/torch/device_numbers.h"
@@ -50,13 +51,6 @@ struct Coverage {
   std::string text() const;
 };
 
-/// How a step runs.
-enum class Pass : std::uint8_t {
-  step,    // as requested
-  replay,  // the same step again, as requested since
-  trial,   // the same step again, all units high, each low path compared beside it
-};
-
 /// What casts did to a unit's operands in one step, all micro-batches together.
 struct CastEvidence {
   bool measured = false;      // whether anything was cast and looked at
@@ -80,10 +74,10 @@ class RecoverableUnits {
   void request(std::span<const UnitIndex> high);
 
   /// Puts the request in force and forgets what was measured.
-  void begin_step(std::int64_t step, Pass pass = Pass::step) { begin_step(step, pass, pass != Pass::step); }
+  void begin_step(std::int64_t step, PassKind pass = PassKind::step) { begin_step(step, pass, pass != PassKind::step); }
 
   /// The same where that does not say whether the step has run before: a trial may be the first run of its batch.
-  void begin_step(std::int64_t step, Pass pass, bool again);
+  void begin_step(std::int64_t step, PassKind pass, bool again);
 
   /// Lets a laboratory reach into the low paths, or into one layer's; null: nobody. It outlives the steps.
   void set_hook(LowPathHook* hook);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The gate between gradients and weights in a run with lag 1: it judges a pass by its norms, beside the step, and makes
-// the update or keeps it back. "With a gate" in docs/algorithm.md; gnmr/core/judge_gated.h plans what it may do.
+// the update or keeps it back. "With a gate" in docs/algorithm.md; gnmr/core/step_planner.h plans what it may do.
 //
 // Goals: one interface for the host's gate and for one that stands on a device, where nothing waits; the same norms and
 // flags close both. Non-goals: decisions, errors of low paths, what becomes of a held batch.
@@ -10,7 +10,7 @@
 #include <memory>
 #include <span>
 
-#include "gnmr/core/judge_gated.h"
+#include "gnmr/core/controller.h"
 #include "gnmr/torch/units.h"
 #include "gnmr/train/optimizer.h"
 #include "gnmr/train/pass_numbers.h"

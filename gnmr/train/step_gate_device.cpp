@@ -78,7 +78,7 @@ class DeviceGate : public StepGate {
                                                    .more_squares = measured != nullptr ? measured->squares() : nullptr,
                                                    .loss = numbers.loss.const_data_ptr<double>(),
                                                    .flags = step.flags,
-                                                   .hold = kernel_hold(step.hold),
+                                                   .hold = step.hold,
                                                    .optimizer = parts_.optimizer.kernel_settings(step.learning_rate),
                                                    .more = more},
                                                   nn::current_stream(device_));

@@ -17,7 +17,7 @@ class HostGate : public StepGate {
     PassResult& pass = numbers.rest;
     signals_.set_flags(step.flags);
     const kernels::StepAlarm& alarm = signals_.observe(
-        {.norms = pass.norms.values.data(), .sampled = pass.norms.sampled.data()}, kernel_hold(step.hold));
+        {.norms = pass.norms.values.data(), .sampled = pass.norms.sampled.data()}, step.hold);
     pass.held = alarm.held != 0;
     pass.update = update_of(pass.squares, parts_.largest_norm);
     pass.update.applied = pass.update.applied && !pass.held;

@@ -5,18 +5,6 @@
 
 namespace gnmr::train {
 
-kernels::Hold kernel_hold(HoldRule rule) {
-  switch (rule) {
-    case HoldRule::never:
-      break;
-    case HoldRule::for_trial:
-      return kernels::Hold::for_trial;
-    case HoldRule::for_guard:
-      return kernels::Hold::for_guard;
-  }
-  return kernels::Hold::never;
-}
-
 kernels::SignalSettings signal_settings(const Options& options, Selector selector) {
   // No patrol is heard here, so no other selector has anything to say.
   const bool trial = selector == Selector::trial;

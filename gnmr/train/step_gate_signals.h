@@ -4,13 +4,10 @@
 // Goals: the host's gate and the device's close alike. Non-goals: the gates themselves (step_gate.h).
 #pragma once
 
-#include "gnmr/core/judge_gated.h"
+#include "gnmr/core/options.h"
 #include "gnmr/kernels/signals.h"
 
 namespace gnmr::train {
-
-/// A plan's rule in the kernels' words.
-kernels::Hold kernel_hold(HoldRule rule);
 
 /// The rules of a gate's alarm.
 kernels::SignalSettings signal_settings(const Options& options, Selector selector);

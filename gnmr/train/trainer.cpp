@@ -31,13 +31,13 @@ void Trainer::write_evidence(std::int64_t step, const std::function<nn::CastEvid
     return;
   }
   for (const UnitIndex unit : supervisor_->alarm().risks) write(unit);
-  for (const UnitIndex unit : supervisor_->ruling().units) write(unit);
+  for (const Finding& finding : supervisor_->outcome().findings) write(finding.unit);
 }
 
 /// A signal's word goes to the control file, so that it holds after a crash too and an older word does not come back.
-void Trainer::keep_mode(io::JournalModeKind mode) {
+void Trainer::keep_mode(Mode mode) {
   try {
-    io::replace_file(folder_.control(), std::string(io::to_string(mode)) + "\n");
+    io::replace_file(folder_.control(), std::string(to_string(mode)) + "\n");
   } catch (const Error& error) {
     observer_.noted(error.what());
   }
@@ -48,10 +48,10 @@ void Trainer::follow_mode() {
   std::int64_t wanted = -1;
   std::string why;
   if (writes_files()) {
-    const std::optional<io::JournalModeKind> by_signal = observer_.mode_wanted();
+    const std::optional<Mode> by_signal = observer_.mode_wanted();
     const run::ControlNews news = control_->poll().value_or(run::ControlNews{});
     if (!news.note.empty()) observer_.noted(news.note);
-    const std::optional<io::JournalModeKind> mode = by_signal ? by_signal : news.mode;
+    const std::optional<Mode> mode = by_signal ? by_signal : news.mode;
     why = by_signal ? "a signal" : "the file " + folder_.control();
     if (by_signal) keep_mode(*by_signal);
     if (mode) wanted = static_cast<std::int64_t>(*mode);
@@ -62,10 +62,10 @@ void Trainer::follow_mode() {
     wanted = shared.item<std::int64_t>();
   }
   if (wanted < 0) return;
-  const auto mode = static_cast<io::JournalModeKind>(wanted);
+  const auto mode = static_cast<Mode>(wanted);
   if (mode == supervisor_->mode()) return;
   supervisor_->set_mode(mode, why);
-  observer_.noted("controller: " + std::string(io::to_string(mode)) + " from now on (" + why + ")");
+  observer_.noted("controller: " + std::string(to_string(mode)) + " from now on (" + why + ")");
 }
 
 /// Whether it is so on any rank.
@@ -115,9 +115,9 @@ void Trainer::note_graphs() {
 }
 
 /// The supervisor may have disarmed itself in a step.
-void Trainer::note_new_mode(io::JournalModeKind before) {
+void Trainer::note_new_mode(Mode before) {
   if (supervisor_->mode() == before) return;
-  observer_.noted("controller: " + std::string(io::to_string(supervisor_->mode())) +
+  observer_.noted("controller: " + std::string(to_string(supervisor_->mode())) +
                   " from now on: nothing that it did over --disarm-after steps helped");
 }
 
@@ -126,7 +126,7 @@ run::TrainOutcome Trainer::run() {
   bool stopped = false;
   for (std::int64_t step = next_step_; step <= settings_.steps && !stopped; ++step) {
     follow_mode();
-    const io::JournalModeKind mode = supervisor_->mode();
+    const Mode mode = supervisor_->mode();
     if (is_late()) {
       train_late(step);
       note_new_mode(mode);
@@ -149,7 +149,7 @@ run::TrainOutcome Trainer::run() {
     notice_lost_folder();
     // A signal reaches the ranks in different steps, and one that stopped alone would leave the others waiting.
     stopped = any_rank(observer_.stop_wanted());
-    if (stopped || is_due(settings_.eval_every, step) || is_due(settings_.checkpoint_every, step)) catch_up(step);
+    if (stopped || is_due(settings_.eval_every, step) || is_due(settings_.checkpoint_every, step)) catch_up();
     if (is_due(settings_.eval_every, step)) evaluate(step);
     if (is_due(settings_.checkpoint_every, step) || stopped) {
       save_checkpoint(step, stopped || step == settings_.steps);

@@ -71,6 +71,7 @@ class Trainer {
 
   struct UnsettledStep {  // it has run; its numbers have not been read
     StepPlan plan;
+    bool failed = false;  // it was to be a trial, for which there was no memory
     PassNumbers numbers = {};
     std::int64_t recovered = 0;
     std::int64_t high = 0;
@@ -116,8 +117,7 @@ class Trainer {
   void scale_gradients(std::span<const double> coefficients, PassResult& pass);
   StepResult judge(const StepPlan& plan, PassResult& pass);
   std::optional<StepResult> try_trial(const StepPlan& plan, PassResult& pass);
-  StepResult run_trial(const StepPlan& plan, const PassResult& alarmed);
-  StepResult run_replay(const StepPlan& plan, const PassResult& alarmed);
+  StepResult run_again(const PassResult& alarmed);
   static std::string memory_failure(const std::function<void()>& attempt);
   void tell_failed_trial(std::int64_t step, const std::string& failure);
   StepResult follow_rule(std::int64_t step, PassResult& pass);
@@ -127,11 +127,11 @@ class Trainer {
 
   bool is_late() const { return gate_ != nullptr; }
   void train_late(std::int64_t step);
-  PassNumbers take_planned_pass(StepPlan& plan);
+  PassNumbers take_planned_pass(UnsettledStep& step);
   void settle_late();
-  void catch_up(std::int64_t step);
+  void catch_up();
   run::RerunContext rerun_context(const UnsettledStep& step, const PassResult& pass);
-  void count_late(const UnsettledStep& step, const PassResult& pass, const Ruling& ruling, bool comes_again);
+  void count_late(const UnsettledStep& step, const PassResult& pass, const Outcome& outcome, bool comes_again);
   std::string held_text() const;
   void restore_held(const std::string& text);
   void restore_extra(const std::map<std::string, std::string>& extra);
@@ -141,10 +141,10 @@ class Trainer {
   Options options_in_force() const;
   bool uses_errors() const;
   void follow_mode();
-  void keep_mode(io::JournalModeKind mode);
+  void keep_mode(Mode mode);
   void write_evidence(std::int64_t step, const std::function<nn::CastEvidence(UnitIndex)>& seen);
   void tell_step(run::TrainLine line, std::int64_t batch);
-  void note_new_mode(io::JournalModeKind before);
+  void note_new_mode(Mode before);
   void evaluate(std::int64_t step);
   double evaluation_loss(bool all_high);
   void save_checkpoint(std::int64_t step, bool is_last);
@@ -173,8 +173,8 @@ class Trainer {
   std::unique_ptr<Laboratory> laboratory_;  // null: there is none
   std::vector<std::string> layer_names_;
   std::string controller_state_;                                 // of the checkpoint that the run goes on from
-  io::JournalModeKind first_mode_ = io::JournalModeKind::armed;  // as the settings ask for it
-  std::optional<io::JournalModeKind> restored_mode_;  // as the kill switch asked for it before the run stopped
+  Mode first_mode_ = Mode::armed;  // as the settings ask for it
+  std::optional<Mode> restored_mode_;  // as the kill switch asked for it before the run stopped
   std::shared_ptr<const nn::Recipe> recipe_;          // null: everything is high
   at::Device device_{at::kCPU};
   Schedule schedule_;

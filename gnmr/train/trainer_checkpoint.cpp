@@ -174,7 +174,7 @@ void Trainer::save_checkpoint(std::int64_t step, bool is_last) {
     extra[kRuleKey] = as_hex(laboratory_->gradient_rule()->save());
   }
   // What the kill switch asked for goes on; what the settings asked for they ask for again.
-  if (supervisor_->mode() != first_mode_) extra[kModeKey] = io::to_string(supervisor_->mode());
+  if (supervisor_->mode() != first_mode_) extra[kModeKey] = to_string(supervisor_->mode());
   const CheckpointParts parts{
       .info = {.step = step,
                .run = info_.id,

@@ -48,12 +48,12 @@ bool Trainer::uses_errors() const {
 /// The errors of a pass, a unit and place each; empty where nobody asks.
 std::vector<double> Trainer::measured_errors(std::int64_t step, const PassResult& pass) {
   if (!uses_errors()) return {};
-  const bool is_evidence = supervisor_->judge().selector() == Selector::evidence ||
-                           supervisor_->judge().selector() == Selector::evidence_after_alarm;
+  const bool is_evidence = supervisor_->controller().selector() == Selector::evidence ||
+                           supervisor_->controller().selector() == Selector::evidence_after_alarm;
   std::vector<double> errors =
       is_evidence && settings_.evidence_from == "casts" ? pass.cast_errors : units_->errors(pass.error_sums);
   tell_errors(step, errors);
-  if (supervisor_->judge().selector() == Selector::norms) errors.clear();
+  if (supervisor_->controller().selector() == Selector::norms) errors.clear();
   // What the user keeps high is nobody's fault, however its low path would do.
   for (UnitIndex unit = 0; unit < units_->units().size() && !errors.empty(); ++unit) {
     if (pass.forced_high[unit] == 0) continue;
@@ -73,7 +73,7 @@ void Trainer::tell_errors(std::int64_t step, std::span<const double> errors) {
 std::string Trainer::control_text() const {
   if (!uses_errors()) return {};
   std::string text = "patrol: " + units_->patrol_text();
-  if (supervisor_->judge().selector() != Selector::trial) return text;
+  if (supervisor_->controller().selector() != Selector::trial) return text;
   const std::int64_t needed = units_->trial_bytes(settings_.batch * settings_.sequence);
   text += "; a trial needs up to " + mebibytes(needed) + " beyond a step";
   const std::int64_t free = device_.is_cpu() ? free_host_bytes() : free_device_bytes(device_);

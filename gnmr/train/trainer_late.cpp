@@ -13,52 +13,41 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_from(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-nn::Pass pass_of(PassKind kind) {
-  switch (kind) {
-    case PassKind::step:
-      break;
-    case PassKind::replay:
-      return nn::Pass::replay;
-    case PassKind::trial:
-      return nn::Pass::trial;
-  }
-  return nn::Pass::step;
-}
-
 }  // namespace
 
 /// Forward and backward of the planned batch; a trial for which there is no memory becomes a plain step.
-PassNumbers Trainer::take_planned_pass(StepPlan& plan) {
+PassNumbers Trainer::take_planned_pass(UnsettledStep& step) {
+  StepPlan& plan = step.plan;
   // One rank that gave up would leave the others waiting.
   if (plan.pass != PassKind::trial || collective_.size() > 1) return take_pass(plan.batch);
   PassNumbers numbers;
   const std::string failure = memory_failure([&] { numbers = take_pass(plan.batch); });
   if (failure.empty()) return numbers;
   tell_failed_trial(plan.step, failure);
-  supervisor_->trial_failed();
   plan.pass = PassKind::step;
+  step.failed = true;
   drop_gradients();
-  units_->begin_step(plan.batch, nn::Pass::step, plan.again);
+  units_->begin_step(plan.batch, PassKind::step, plan.again);
   return take_pass(plan.batch);
 }
 
 void Trainer::train_late(std::int64_t step) {
   const auto start = Clock::now();
   UnsettledStep now{.plan = supervisor_->begin(step)};
-  const std::span<const UnitIndex> high = supervisor_->high(step);
+  const std::span<const UnitIndex> high = supervisor_->high();
   recovered_by_step_.emplace_back(high.begin(), high.end());
   units_->request(high);
-  units_->begin_step(now.plan.batch, pass_of(now.plan.pass), now.plan.again);
+  units_->begin_step(now.plan.batch, now.plan.pass, now.plan.again);
   now.recovered = supervisor_->recovered_count();
   now.high = static_cast<std::int64_t>(units_->high_count());
   outcome_.control_seconds += seconds_from(start);
   const bool first_run = now.plan.pass == PassKind::step && !now.plan.again;
   const double aside_seconds = first_run ? measure_harm(now.plan.batch) : 0;
   const auto pass_start = Clock::now();
-  now.numbers = take_planned_pass(now.plan);
+  now.numbers = take_planned_pass(now);
   gate_->pass(
       now.numbers,
-      {.hold = now.plan.hold, .flags = supervisor_->gate_flags(), .learning_rate = learning_rate(schedule_, step)});
+      {.hold = now.plan.hold, .flags = now.plan.gate_flags, .learning_rate = learning_rate(schedule_, step)});
   now.pass_seconds = seconds_from(pass_start);
   units_->end_step();
   drop_gradients();
@@ -92,18 +81,21 @@ void Trainer::settle_late() {
   const std::int64_t number = step.plan.step;
   if (norms_) norms_->write(number, pass.norms.values, pass.norms.sampled);
   const std::vector<double> errors = measured_errors(number, pass);
-  run::SettledStep settled{.observation = {.step = number, .norms = pass.norms.values, .sampled = pass.norms.sampled},
-                           .errors = errors,
-                           .held = pass.held,
-                           .context = {.loss = pass.loss, .clip_coefficient = pass.update.clip}};
-  if (step.plan.pass != PassKind::step) settled.rerun = rerun_context(step, pass);
+  run::RunNotes notes{.loss = pass.loss, .clip_coefficient = pass.update.clip};
+  if (step.plan.pass != PassKind::step) notes.rerun = rerun_context(step, pass);
   held_.erase(step.plan.batch);
-  const Ruling& ruling = supervisor_->settle(settled);
-  const bool comes_again = ruling.action == Action::trial || ruling.action == Action::replay;
+  const Outcome& outcome = supervisor_->report({.step = number,
+                                                .norms = pass.norms.values,
+                                                .sampled = pass.norms.sampled,
+                                                .errors = errors,
+                                                .done = step.failed ? Completion::rerun_failed : Completion::complete,
+                                                .held = pass.held},
+                                               notes);
+  const bool comes_again = outcome.action == Action::rerun;
   if (comes_again) {
     held_[step.plan.batch] = {.loss = pass.loss, .squares = pass.squares.parameters, .own_norm = pass.own_norm};
   }
-  count_late(step, pass, ruling, comes_again);
+  count_late(step, pass, outcome, comes_again);
   outcome_.control_seconds += seconds_from(start);
   write_evidence(number, [&](UnitIndex unit) { return pass.casts[unit]; });
   tell_step({.step = number,
@@ -119,10 +111,10 @@ void Trainer::settle_late() {
             step.plan.batch);
 }
 
-void Trainer::count_late(const UnsettledStep& step, const PassResult& pass, const Ruling& ruling, bool comes_again) {
-  outcome_.admissions += ruling.decision.admitted.size();
-  if (supervisor_->hearing().alarmed) ++outcome_.alarms;
-  if (supervisor_->hearing().dismissed) ++outcome_.dismissed;
+void Trainer::count_late(const UnsettledStep& step, const PassResult& pass, const Outcome& outcome, bool comes_again) {
+  outcome_.admissions += outcome.decision.admitted.size();
+  if (outcome.alarmed) ++outcome_.alarms;
+  if (outcome.dismissed) ++outcome_.dismissed;
   outcome_.risks += supervisor_->alarm().risks.size();
   outcome_.unit_steps += pass.norms.values.size();
   outcome_.recovered_steps += static_cast<std::uint64_t>(step.recovered);
@@ -134,10 +126,8 @@ void Trainer::count_late(const UnsettledStep& step, const PassResult& pass, cons
 }
 
 /// Settles what has run, so that files and state hold all of it; the next step goes on as it would have.
-void Trainer::catch_up(std::int64_t step) {
-  if (!unsettled_) return;
-  supervisor_->plan(step + 1);
-  settle_late();
+void Trainer::catch_up() {
+  if (unsettled_) settle_late();
 }
 
 }  // namespace gnmr::train

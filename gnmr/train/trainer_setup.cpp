@@ -193,7 +193,7 @@ void Trainer::open_folder() {
 /// The gate of a run with lag 1: where the parameters are.
 void Trainer::make_gate() {
   const Options& options = supervisor_->controller().options();
-  const Selector selector = supervisor_->judge().selector();
+  const Selector selector = supervisor_->controller().selector();
   has_device_gate_ = optimizer_->has_kernels() && collective_.size() == 1;
   if (has_device_gate_) {
     gate_ = make_device_gate({.optimizer = *optimizer_,
@@ -208,7 +208,7 @@ void Trainer::make_gate() {
                             .largest_norm = settings_.clip,
                             .units = static_cast<std::uint32_t>(units_->units().size())});
   }
-  gate_->load(supervisor_->judge().save().controller);
+  gate_->load(supervisor_->controller().save());
 }
 
 void Trainer::open_files() {
@@ -221,10 +221,10 @@ void Trainer::open_files() {
       .watch_steps = settings_.watch_steps,
       .rules = rules_of(settings_),
       .seed = static_cast<std::uint64_t>(settings_.seed),
-      .backend = {.places = nn::kProductCount, .expected = units_->expected_errors(), .can_rerun = true},
+      .backend = {.can_rerun = true, .sites = nn::kProductCount, .expected_errors = units_->expected_errors()},
       .disarm_after = settings_.disarm_after};
   for (std::size_t product = 0; product < nn::kProductCount; ++product) {
-    supervision.places.emplace_back(to_string(static_cast<nn::Product>(product)));
+    supervision.sites.emplace_back(to_string(static_cast<nn::Product>(product)));
   }
   if (settings_.oracle) supervision.chosen = [this](std::int64_t step) { return oracle_units(step); };
   if (!settings_.random_units.empty()) supervision.random_share = std::stod(settings_.random_units.front());
@@ -282,7 +282,7 @@ void Trainer::describe() {
            .preset = {},
            .batch_tokens = settings_.batch * settings_.sequence * settings_.accumulate * collective_.size(),
            .units = static_cast<std::int64_t>(units_->units().size()),
-           .budget = Controller(units_->units(), settings_.options).max_recovered(),
+           .budget = Controller(units_->units(), settings_.options, norms_only()).max_recovered(),
            .data = data_->fingerprint(),
            .faults = settings_.faults.empty() ? "" : words(settings_.faults) + ", injected",
            .started = io::utc_text(std::chrono::system_clock::now()),

@@ -189,54 +189,32 @@ std::optional<std::int64_t> Trainer::strangest_rank(double alarmed_norm, double 
   return all.argmax().item<std::int64_t>();
 }
 
-/// The step once more in high precision, each low path compared beside it; its gradient makes the update.
-Trainer::StepResult Trainer::run_trial(const StepPlan& plan, const PassResult& alarmed) {
+/// The batch once more, as a trial or a replay of the alarmed run; its gradient makes the update.
+Trainer::StepResult Trainer::run_again(const PassResult& alarmed) {
   const auto start = Clock::now();
+  const StepPlan plan = supervisor_->begin(supervisor_->outcome().step);
+  const bool is_trial = plan.pass == PassKind::trial;
   drop_gradients();
-  units_->begin_step(plan.batch, nn::Pass::trial);
-  const PassResult trial = run_pass(plan.batch);
-  const StepResult result = result_of(trial);
-  const std::vector<double> errors = measured_errors(plan.step, trial);
+  units_->request(supervisor_->high());
+  units_->begin_step(plan.batch, plan.pass);
+  const PassResult rerun = run_pass(plan.batch);
+  const StepResult result = result_of(rerun);
+  std::vector<double> errors;
+  if (is_trial) errors = measured_errors(plan.step, rerun);
   const double seconds = seconds_since(start);
-  const run::RerunContext context{.loss_before = alarmed.loss,
-                                  .loss = trial.loss,
-                                  .norm_before = std::sqrt(alarmed.squares.total()),
-                                  .norm = result.grad_norm,
-                                  .distance = distance_between(alarmed.squares.parameters, trial.squares.parameters),
-                                  .seconds = seconds,
-                                  .applied = result.applied,
-                                  .rank = strangest_rank(alarmed.own_norm, trial.own_norm)};
-  const Ruling& ruling =
-      supervisor_->conclude({.step = plan.step, .norms = trial.norms.values, .sampled = trial.norms.sampled}, errors,
-                            context, {.loss = trial.loss, .clip_coefficient = result.clip});
-  outcome_.admissions += ruling.decision.admitted.size();
-  ++outcome_.trials;
-  outcome_.rerun_seconds += seconds;
-  return result;
-}
-
-/// The step once more with those units high that were just admitted.
-Trainer::StepResult Trainer::run_replay(const StepPlan& plan, const PassResult& alarmed) {
-  const auto start = Clock::now();
-  std::vector<UnitIndex> high;
-  for (UnitIndex unit = 0; unit < units_->units().size(); ++unit) {
-    const bool forced_high = units_->units()[unit].forced && units_->is_high(unit);
-    if (forced_high || supervisor_->controller().steps_left(unit) > 0) high.push_back(unit);
-  }
-  drop_gradients();
-  units_->request(high);
-  units_->begin_step(plan.batch, nn::Pass::replay);
-  const PassResult replay = run_pass(plan.batch);
-  const StepResult result = result_of(replay);
-  const double seconds = seconds_since(start);
-  supervisor_->replayed(plan.step, {.loss_before = alarmed.loss,
-                                    .loss = replay.loss,
-                                    .norm_before = std::sqrt(alarmed.squares.total()),
-                                    .norm = result.grad_norm,
-                                    .distance = distance_between(alarmed.squares.parameters, replay.squares.parameters),
-                                    .seconds = seconds,
-                                    .applied = result.applied});
-  ++outcome_.replays;
+  run::RerunContext context{.loss_before = alarmed.loss,
+                            .loss = rerun.loss,
+                            .norm_before = std::sqrt(alarmed.squares.total()),
+                            .norm = result.grad_norm,
+                            .distance = distance_between(alarmed.squares.parameters, rerun.squares.parameters),
+                            .seconds = seconds,
+                            .applied = result.applied};
+  if (is_trial) context.rank = strangest_rank(alarmed.own_norm, rerun.own_norm);
+  const Outcome& outcome = supervisor_->report(
+      {.step = plan.step, .norms = rerun.norms.values, .sampled = rerun.norms.sampled, .errors = errors},
+      {.loss = rerun.loss, .clip_coefficient = result.clip, .rerun = context});
+  if (is_trial) outcome_.admissions += outcome.decision.admitted.size();
+  ++(is_trial ? outcome_.trials : outcome_.replays);
   outcome_.rerun_seconds += seconds;
   return result;
 }
@@ -247,28 +225,28 @@ Trainer::StepResult Trainer::judge(const StepPlan& plan, PassResult& pass) {
   const nn::RecoverableUnits::Norms& norms = pass.norms;
   if (norms_) norms_->write(plan.step, norms.values, norms.sampled);
   const std::vector<double> errors = measured_errors(plan.step, pass);
-  const Hearing hearing =
-      supervisor_->hear({.step = plan.step, .norms = norms.values, .sampled = norms.sampled}, errors);
-  outcome_.alarms += hearing.alarmed ? 1 : 0;
-  outcome_.dismissed += hearing.dismissed ? 1 : 0;
+  StepResult result = result_of(pass);
+  const run::RunNotes notes{.loss = result.loss, .clip_coefficient = result.clip};
+  const Outcome* outcome = &supervisor_->report(
+      {.step = plan.step, .norms = norms.values, .sampled = norms.sampled, .errors = errors}, notes);
+  outcome_.alarms += outcome->alarmed ? 1 : 0;
+  outcome_.dismissed += outcome->dismissed ? 1 : 0;
   outcome_.risks += supervisor_->alarm().risks.size();
   outcome_.unit_steps += norms.values.size();
   outcome_.recovered_steps += static_cast<std::uint64_t>(supervisor_->recovered_count());
   outcome_.control_seconds += seconds_since(start);
-  if (hearing.action == Action::trial) {
+  if (outcome->action == Action::rerun && outcome->rerun == PassKind::trial) {
     if (const std::optional<StepResult> tried = try_trial(plan, pass)) return *tried;
+    result = result_of(pass);
+    outcome = &supervisor_->report({.step = plan.step, .done = Completion::rerun_failed}, notes);
   }
-  const auto decision_start = Clock::now();
-  StepResult result = result_of(pass);
-  const Ruling& ruling = supervisor_->decide({.loss = result.loss, .clip_coefficient = result.clip});
-  outcome_.admissions += ruling.decision.admitted.size();
-  if (!ruling.clip.empty()) {
-    scale_gradients(units_->parameter_coefficients(ruling.clip), pass);
+  outcome_.admissions += outcome->decision.admitted.size();
+  if (!outcome->clip.empty()) {
+    scale_gradients(units_->parameter_coefficients(outcome->clip), pass);
     result = result_of(pass);
   }
-  outcome_.control_seconds += seconds_since(decision_start);
-  if (ruling.action == Action::replay) return run_replay(plan, pass);
-  if (ruling.action == Action::hold) result.applied = false;
+  if (outcome->action == Action::rerun) return run_again(pass);
+  if (outcome->action == Action::hold) result.applied = false;
   return result;
 }
 
@@ -295,9 +273,9 @@ void Trainer::tell_failed_trial(std::int64_t step, const std::string& failure) {
 /// A trial; none where there was no memory for it, and then the step has been run as before.
 std::optional<Trainer::StepResult> Trainer::try_trial(const StepPlan& plan, PassResult& pass) {
   // One rank that gave up would leave the others waiting.
-  if (collective_.size() > 1) return run_trial(plan, pass);
+  if (collective_.size() > 1) return run_again(pass);
   StepResult result;
-  const std::string failure = memory_failure([&] { result = run_trial(plan, pass); });
+  const std::string failure = memory_failure([&] { result = run_again(pass); });
   if (failure.empty()) return result;
   tell_failed_trial(plan.step, failure);
   drop_gradients();
@@ -323,7 +301,7 @@ Trainer::StepResult Trainer::follow_rule(std::int64_t step, PassResult& pass) {
 Trainer::StepResult Trainer::train_step(std::int64_t step) {
   const auto start = Clock::now();
   const StepPlan plan = supervisor_->begin(step);
-  const std::span<const UnitIndex> high = supervisor_->high(step);
+  const std::span<const UnitIndex> high = supervisor_->high();
   recovered_by_step_.emplace_back(high.begin(), high.end());
   units_->request(high);
   units_->begin_step(plan.batch);

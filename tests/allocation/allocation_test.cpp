@@ -9,7 +9,7 @@
 
 #include "core/random_errors.h"
 #include "core/random_run.h"
-#include "gnmr/core/judge.h"
+#include "core/run_step.h"
 
 namespace {
 
@@ -53,6 +53,7 @@ using testing::NormArrays;
 using testing::Random;
 using testing::RandomErrors;
 using testing::RandomRun;
+using testing::run_step;
 
 TEST(Allocation, TheCounterCounts) {
   const std::size_t before = allocations;
@@ -69,22 +70,15 @@ TEST(Allocation, AStepAllocatesNothing) {
     const std::vector<Unit> units = testing::random_units(random, count);
     Options options = testing::random_options(random);
     options.max_cost = 1;
-    Controller controller(units, options);
+    Controller controller = testing::norms_controller(units, options);
     RandomRun run(random, count);
     for (int step = 0; step < 300; ++step) {
       const NormArrays arrays(run.next());
+      const StepReport report{.step = step, .norms = arrays.norms, .sampled = arrays.sampled};
+      const StepReport dropped{.step = step, .done = Completion::dropped};
       const std::size_t before = allocations;
-      risks += controller.observe({.step = step, .norms = arrays.norms, .sampled = arrays.sampled}).risks.size();
-      if (step % 7 == 0) {
-        controller.withdraw();
-        controller.observe({.step = step, .norms = arrays.norms, .sampled = arrays.sampled});
-      }
-      if (step % 5 == 0) {
-        const Candidate candidates[] = {{.severity = 2, .unit = 0}};
-        controller.decide_among(candidates, false);
-      } else {
-        controller.decide();
-      }
+      controller.begin(step);
+      risks += run_step(controller, step % 7 == 0 ? dropped : report).alarm.risks.size();
       for (UnitIndex unit = 0; unit < count; ++unit) (void)controller.signals(unit);
       ASSERT_EQ(allocations, before) << "seed " << seed << ", step " << step;
     }
@@ -92,15 +86,17 @@ TEST(Allocation, AStepAllocatesNothing) {
   EXPECT_GT(risks, 1000u);
 }
 
-TEST(Allocation, AJudgedStepAllocatesNothing) {
+TEST(Allocation, AStepWithErrorsAndRerunsAllocatesNothing) {
   int trials = 0;
+  int replays = 0;
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     Random random(seed);
     const std::size_t count = 1 + random.below(200);
     const std::vector<Unit> units = testing::random_units(random, count);
     Options options = testing::random_options(random);
     options.max_cost = 1;
-    Judge judge(units, options, {.places = 3, .expected = {0.02, 0.0, 0.02}, .can_rerun = true});
+    options.lag = 0;
+    Controller controller(units, options, {.can_rerun = true, .sites = 3, .expected_errors = {0.02, 0.0, 0.02}});
     RandomRun run(random, count);
     RandomErrors errors(random, count, 3);
     for (int step = 0; step < 200; ++step) {
@@ -108,22 +104,60 @@ TEST(Allocation, AJudgedStepAllocatesNothing) {
       const NormArrays again(run.next());
       const std::vector<double> patrol = errors.patrol();
       const std::vector<double> trial = errors.trial();
-      const Observation observation{.step = step, .norms = arrays.norms, .sampled = arrays.sampled};
+      const StepReport first{.step = step, .norms = arrays.norms, .sampled = arrays.sampled, .errors = patrol};
+      const StepReport rerun{.step = step, .norms = again.norms, .sampled = again.sampled, .errors = trial};
+      const StepReport failed{.step = step, .done = Completion::rerun_failed};
       const std::size_t before = allocations;
-      if (step % 7 == 0) {
-        judge.hear(observation, patrol);
-        judge.withdraw();
-      }
-      if (judge.hear(observation, patrol).action == Action::trial && step % 3 != 0) {
-        judge.conclude({.step = step, .norms = again.norms, .sampled = again.sampled}, trial);
-        ++trials;
-      } else {
-        judge.decide();
+      if (step % 9 == 0) controller.set_mode(step % 2 == 0 ? Mode::high : Mode::watch);
+      if (step % 9 == 1) controller.set_mode(Mode::armed);
+      if (step % 7 == 0) controller.begin(step + 1);  // left for another
+      const Outcome& outcome = run_step(controller, first);
+      if (outcome.action == Action::rerun) {
+        const bool is_trial = testing::wants_trial(outcome);
+        run_step(controller, step % 3 != 0 ? rerun : failed);
+        trials += is_trial && step % 3 != 0 ? 1 : 0;
+        replays += is_trial ? 0 : 1;
       }
       ASSERT_EQ(allocations, before) << "seed " << seed << ", step " << step;
     }
   }
   EXPECT_GT(trials, 100);
+  EXPECT_GT(replays, 10);
+}
+
+TEST(Allocation, AStepWithLagOneAllocatesNothing) {
+  int again = 0;
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    Random random(seed);
+    const std::size_t count = 1 + random.below(200);
+    const std::vector<Unit> units = testing::random_units(random, count);
+    Options options = testing::random_options(random);
+    options.max_cost = 1;
+    options.lock_steps = 10;
+    options.lag = 1;
+    const bool by_errors = options.selector == Selector::evidence || options.selector == Selector::evidence_after_alarm;
+    options.guard = by_errors ? Guard::none : Guard::replay;
+    Controller controller(units, options, {.can_rerun = true, .sites = 3});
+    RandomRun run(random, count);
+    RandomErrors errors(random, count, 3);
+    controller.begin(1);
+    controller.begin(2);
+    bool may_hold = false;
+    for (int step = 1; step < 200; ++step) {
+      const NormArrays arrays(run.next());
+      const std::vector<double> patrol = errors.patrol();
+      const std::size_t before = allocations;
+      controller.report({.step = step,
+                         .norms = arrays.norms,
+                         .sampled = arrays.sampled,
+                         .errors = patrol,
+                         .held = may_hold && step % 11 == 0});
+      may_hold = controller.plan_state().undecided.front().hold != HoldRule::never;
+      again += controller.begin(step + 2).again ? 1 : 0;
+      ASSERT_TRUE(step < 3 || allocations == before) << "seed " << seed << ", step " << step;
+    }
+  }
+  EXPECT_GT(again, 20);
 }
 
 }  // namespace

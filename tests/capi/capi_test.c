@@ -34,13 +34,36 @@ static gnmr_controller* make_controller(void) {
     units[i].cost = i + 1;
     units[i].group = i < 2 ? "first" : NULL;
   }
-  CHECK_OK(gnmr_create(units, kUnits, kOptions, &controller));
+  CHECK_OK(gnmr_create(units, kUnits, kOptions, NULL, &controller));
   return controller;
+}
+
+/* One step of a caller that knows norms only. */
+static gnmr_status take_step(gnmr_controller* controller, int64_t step, const double* norms, const uint8_t* sampled,
+                             size_t count) {
+  gnmr_report report = GNMR_REPORT_INIT;
+  const gnmr_status begun = gnmr_begin(controller, step, NULL);
+  if (begun != GNMR_OK) return begun;
+  report.step = step;
+  report.norms_double = norms;
+  report.sampled = sampled;
+  report.unit_count = count;
+  return gnmr_report_step(controller, &report, NULL);
+}
+
+static gnmr_status take_float_step(gnmr_controller* controller, int64_t step, const float* norms, size_t count) {
+  gnmr_report report = GNMR_REPORT_INIT;
+  const gnmr_status begun = gnmr_begin(controller, step, NULL);
+  if (begun != GNMR_OK) return begun;
+  report.step = step;
+  report.norms_float = norms;
+  report.unit_count = count;
+  return gnmr_report_step(controller, &report, NULL);
 }
 
 static void warm_up(gnmr_controller* controller) {
   const double norms[kUnits] = {1, 1, 1, 1};
-  for (int step = 0; step < 5; ++step) CHECK_OK(gnmr_step_double(controller, step, norms, NULL, kUnits));
+  for (int step = 0; step < 5; ++step) CHECK_OK(take_step(controller, step, norms, NULL, kUnits));
 }
 
 static size_t count_of(const gnmr_controller* controller, gnmr_list list) {
@@ -59,29 +82,29 @@ static void test_create_errors(void) {
   gnmr_controller* controller = (gnmr_controller*)&units;
   units[0].name = "a";
   units[1].name = "a";
-  CHECK(gnmr_create(units, 2, NULL, &controller) == GNMR_ERROR_INPUT);
+  CHECK(gnmr_create(units, 2, NULL, NULL, &controller) == GNMR_ERROR_INPUT);
   CHECK(controller == NULL);
   CHECK(strstr(gnmr_error_text(NULL), "twice") != NULL);
   units[1].name = "\xFF";
-  CHECK(gnmr_create(units, 2, NULL, &controller) == GNMR_ERROR_INPUT);
+  CHECK(gnmr_create(units, 2, NULL, NULL, &controller) == GNMR_ERROR_INPUT);
   CHECK(strstr(gnmr_error_text(NULL), "UTF-8") != NULL);
   units[1].name = NULL;
-  CHECK(gnmr_create(units, 2, NULL, &controller) == GNMR_ERROR_ARGUMENT);
+  CHECK(gnmr_create(units, 2, NULL, NULL, &controller) == GNMR_ERROR_ARGUMENT);
   units[1].name = "b";
-  CHECK(gnmr_create(units, 2, "{\"taus\":1}", &controller) == GNMR_ERROR_INPUT);
+  CHECK(gnmr_create(units, 2, "{\"taus\":1}", NULL, &controller) == GNMR_ERROR_INPUT);
   CHECK(strstr(gnmr_error_text(NULL), "taus") != NULL);
-  CHECK(gnmr_create(units, 2, "{", &controller) == GNMR_ERROR_INPUT);
+  CHECK(gnmr_create(units, 2, "{", NULL, &controller) == GNMR_ERROR_INPUT);
   units[1].cost = 0;
-  CHECK(gnmr_create(units, 2, NULL, &controller) == GNMR_ERROR_INPUT);
+  CHECK(gnmr_create(units, 2, NULL, NULL, &controller) == GNMR_ERROR_INPUT);
   units[1].cost = 1;
   units[1].struct_size = 8;
-  CHECK(gnmr_create(units, 2, NULL, &controller) == GNMR_ERROR_ARGUMENT);
+  CHECK(gnmr_create(units, 2, NULL, NULL, &controller) == GNMR_ERROR_ARGUMENT);
   units[0].struct_size = 0;
-  CHECK(gnmr_create(units, 2, NULL, &controller) == GNMR_ERROR_ARGUMENT);
-  CHECK(gnmr_create(NULL, 2, NULL, &controller) == GNMR_ERROR_ARGUMENT);
-  CHECK(gnmr_create(units, 2, NULL, NULL) == GNMR_ERROR_ARGUMENT);
+  CHECK(gnmr_create(units, 2, NULL, NULL, &controller) == GNMR_ERROR_ARGUMENT);
+  CHECK(gnmr_create(NULL, 2, NULL, NULL, &controller) == GNMR_ERROR_ARGUMENT);
+  CHECK(gnmr_create(units, 2, NULL, NULL, NULL) == GNMR_ERROR_ARGUMENT);
   CHECK(controller == NULL);
-  CHECK_OK(gnmr_create(NULL, 0, NULL, &controller));
+  CHECK_OK(gnmr_create(NULL, 0, NULL, NULL, &controller));
   CHECK(gnmr_unit_count(controller) == 0);
   gnmr_destroy(controller);
 }
@@ -104,9 +127,9 @@ static void test_structs_may_grow(void) {
   units[0].known.name = "a";
   units[1].known.name = "b";
   units[0].known.struct_size = units[1].known.struct_size = sizeof(later_unit);
-  CHECK_OK(gnmr_create(&units[0].known, 2, NULL, &controller));
+  CHECK_OK(gnmr_create(&units[0].known, 2, NULL, NULL, &controller));
   CHECK(strcmp(gnmr_unit_name(controller, 1), "b") == 0);
-  CHECK_OK(gnmr_step_float(controller, 9, norms, NULL, 2));
+  CHECK_OK(take_float_step(controller, 9, norms, 2));
   decision.known.struct_size = sizeof(decision);
   CHECK_OK(gnmr_get_decision(controller, &decision.known));
   CHECK(decision.known.step == 9 && decision.later == 77);
@@ -120,7 +143,7 @@ static void test_structs_may_grow(void) {
   CHECK(gnmr_get_signals(controller, 0, &signals) == GNMR_ERROR_ARGUMENT);
   gnmr_destroy(controller);
   units[1].weight = 1;
-  CHECK(gnmr_create(&units[0].known, 2, NULL, &controller) == GNMR_ERROR_ARGUMENT);
+  CHECK(gnmr_create(&units[0].known, 2, NULL, NULL, &controller) == GNMR_ERROR_ARGUMENT);
 }
 
 static void test_step(void) {
@@ -136,7 +159,7 @@ static void test_step(void) {
   CHECK_OK(gnmr_get_decision(controller, &decision));
   CHECK(decision.recovered == 0 && decision.step == 0);
   warm_up(controller);
-  CHECK_OK(gnmr_step_float(controller, 5, spike, NULL, kUnits));
+  CHECK_OK(take_float_step(controller, 5, spike, kUnits));
   CHECK_OK(gnmr_get_alarm(controller, &alarm));
   CHECK(alarm.step == 5 && alarm.sampled == 4 && alarm.finite == 4 && alarm.risks == 2 && alarm.common == 0);
   CHECK_OK(gnmr_get_decision(controller, &decision));
@@ -166,36 +189,62 @@ static void test_step(void) {
   gnmr_destroy(controller);
 }
 
-static void test_two_halves_and_errors(void) {
+static void test_errors(void) {
   gnmr_controller* controller = make_controller();
   const double calm[kUnits] = {1, 1, 1, 1};
-  const double spike[kUnits] = {1, 9, 8, 1};
   const double negative[kUnits] = {1, -1, 1, 1};
   const double not_finite[kUnits] = {1, 1, NAN, 1};
+  const float floats[kUnits] = {1, 1, 1, 1};
   const uint8_t sampled[kUnits] = {1, 0, 1, 1};
-  const double severities[kUnits] = {0, NAN, 2, 1};
-  gnmr_alarm alarm = GNMR_ALARM_INIT;
+  gnmr_report report = GNMR_REPORT_INIT;
+  gnmr_plan plan = GNMR_PLAN_INIT;
   gnmr_signals signals = GNMR_SIGNALS_INIT;
+  uint8_t paths[kUnits] = {9, 9, 9, 9};
   uint32_t admitted = 0;
   size_t count = 0;
+  CHECK(gnmr_paths(controller, paths, kUnits) == GNMR_ERROR_INPUT);
   warm_up(controller);
-  CHECK(strcmp(gnmr_error_text(controller), "") == 0);
-  CHECK(gnmr_decide(controller, NULL, 0) == GNMR_ERROR_INPUT);
-  CHECK(strcmp(gnmr_error_text(controller), "") != 0);
-  CHECK(gnmr_step_double(controller, 5, calm, NULL, 3) == GNMR_ERROR_INPUT);
-  CHECK(strstr(gnmr_error_text(controller), "expected 4 norms, got 3") != NULL);
-  CHECK(gnmr_step_double(controller, 5, negative, NULL, kUnits) == GNMR_ERROR_INPUT);
-  CHECK(gnmr_step_double(controller, 5, NULL, NULL, kUnits) == GNMR_ERROR_ARGUMENT);
   CHECK(gnmr_decision_count(controller) == 5);
-  CHECK_OK(gnmr_observe_double(controller, 5, spike, NULL, kUnits));
-  CHECK_OK(gnmr_get_alarm(controller, &alarm));
-  CHECK(alarm.risks == 2);
-  CHECK(gnmr_observe_double(controller, 5, calm, NULL, kUnits) == GNMR_ERROR_INPUT);
-  CHECK_OK(gnmr_withdraw(controller));
+  report.step = 5;
+  report.norms_double = calm;
+  report.unit_count = kUnits;
+  CHECK(gnmr_report_step(controller, &report, NULL) == GNMR_ERROR_INPUT);
+  CHECK(strstr(gnmr_error_text(controller), "begin() before report()") != NULL);
+  CHECK_OK(gnmr_begin(controller, 5, &plan));
+  CHECK(plan.step == 5 && plan.pass == GNMR_PASS_STEP && plan.again == 0 && plan.recovered == 0);
+  CHECK_OK(gnmr_paths(controller, paths, kUnits));
+  CHECK(paths[0] == 0 && paths[3] == 0);
+  CHECK(gnmr_paths(controller, paths, 3) == GNMR_ERROR_ARGUMENT);
+  CHECK(gnmr_gate_flags(controller, paths, kUnits) == GNMR_ERROR_INPUT);
+  report.unit_count = 3;
+  CHECK(gnmr_report_step(controller, &report, NULL) == GNMR_ERROR_INPUT);
+  CHECK(strstr(gnmr_error_text(controller), "expected 4 norms, got 3") != NULL);
+  report.unit_count = kUnits;
+  report.norms_double = negative;
+  CHECK(gnmr_report_step(controller, &report, NULL) == GNMR_ERROR_INPUT);
+  report.norms_float = floats;
+  CHECK(gnmr_report_step(controller, &report, NULL) == GNMR_ERROR_ARGUMENT);
+  report.norms_float = NULL;
+  report.norms_double = NULL;
+  CHECK(gnmr_report_step(controller, &report, NULL) == GNMR_ERROR_ARGUMENT);
+  report.norms_double = calm;
+  report.errors = calm;
+  report.error_count = kUnits;
+  CHECK(gnmr_report_step(controller, &report, NULL) == GNMR_ERROR_INPUT); /* it has no sites */
+  report.errors = NULL;
+  report.error_count = 0;
+  report.done = GNMR_DONE_RERUN_FAILED;
+  CHECK(gnmr_report_step(controller, &report, NULL) == GNMR_ERROR_INPUT);
+  report.done = 3;
+  CHECK(gnmr_report_step(controller, &report, NULL) == GNMR_ERROR_ARGUMENT);
+  report.done = GNMR_DONE_COMPLETE;
+  report.struct_size = 8;
+  CHECK(gnmr_report_step(controller, &report, NULL) == GNMR_ERROR_ARGUMENT);
+  report.struct_size = sizeof(report);
   CHECK(gnmr_decision_count(controller) == 5 && count_of(controller, GNMR_LIST_RECOVERED) == 0);
-  CHECK_OK(gnmr_observe_double(controller, 5, not_finite, sampled, kUnits));
-  CHECK(gnmr_decide(controller, severities, 3) == GNMR_ERROR_INPUT);
-  CHECK_OK(gnmr_decide(controller, severities, kUnits));
+  report.norms_double = not_finite;
+  report.sampled = sampled;
+  CHECK_OK(gnmr_report_step(controller, &report, NULL));
   CHECK(count_of(controller, GNMR_LIST_ADMITTED) == 1);
   CHECK_OK(gnmr_list_copy(controller, GNMR_LIST_ADMITTED, &admitted, 1, &count));
   CHECK(count == 1 && admitted == 2);
@@ -203,10 +252,134 @@ static void test_two_halves_and_errors(void) {
   CHECK(signals.sampled == 0 && isnan(signals.ratio));
   CHECK_OK(gnmr_get_signals(controller, 2, &signals));
   CHECK(isinf(signals.ratio) && isnan(signals.delta) && signals.risk == GNMR_RISK_NON_FINITE);
-  /* The lists of a decision outlive the next observation. */
-  CHECK_OK(gnmr_observe_double(controller, 6, calm, NULL, kUnits));
-  CHECK(count_of(controller, GNMR_LIST_ADMITTED) == 1 && count_of(controller, GNMR_LIST_RISKS) == 0);
+  CHECK_OK(gnmr_begin(controller, 6, &plan));
+  CHECK(plan.recovered == 1);
+  CHECK_OK(gnmr_paths(controller, paths, kUnits));
+  CHECK(paths[2] == 255 && paths[1] == 0);
+  CHECK_OK(gnmr_set_mode(controller, GNMR_MODE_WATCH));
+  CHECK(gnmr_set_mode(controller, 3) == GNMR_ERROR_ARGUMENT);
+  CHECK_OK(take_step(controller, 7, calm, NULL, kUnits));
+  CHECK_OK(gnmr_begin(controller, 8, &plan));
+  CHECK_OK(gnmr_paths(controller, paths, kUnits));
+  CHECK(paths[2] == 0 && count_of(controller, GNMR_LIST_RECOVERED) == 1);
   gnmr_destroy(controller);
+}
+
+/* An option that the caller names and that changes nothing is a mistake of the caller. */
+static void test_options_without_effect(void) {
+  const gnmr_unit unit = {sizeof(gnmr_unit), "a", 1, NULL, 0};
+  gnmr_backend backend = GNMR_BACKEND_INIT;
+  gnmr_controller* controller = NULL;
+  CHECK(gnmr_create(&unit, 1, "{\"error_factor\":3}", NULL, &controller) == GNMR_ERROR_INPUT);
+  CHECK(strstr(gnmr_error_text(NULL), "error_factor") != NULL);
+  CHECK(gnmr_create(&unit, 1, "{\"max_trials\":3}", NULL, &controller) == GNMR_ERROR_INPUT);
+  CHECK(gnmr_create(&unit, 1, "{\"selector\":\"trial\"}", NULL, &controller) == GNMR_ERROR_INPUT);
+  CHECK(strstr(gnmr_error_text(NULL), "selector") != NULL);
+  CHECK(gnmr_create(&unit, 1, "{\"guard\":\"replay\"}", NULL, &controller) == GNMR_ERROR_INPUT);
+  CHECK(controller == NULL);
+  backend.can_rerun = 1;
+  backend.sites = 2;
+  CHECK_OK(gnmr_create(&unit, 1, "{\"error_factor\":3,\"max_trials\":3,\"selector\":\"trial\"}", &backend,
+                       &controller));
+  gnmr_destroy(controller);
+  backend.sites = 17;
+  CHECK(gnmr_create(&unit, 1, NULL, &backend, &controller) == GNMR_ERROR_INPUT);
+}
+
+enum { kTrialUnits = 12, kSites = 2 };
+
+static gnmr_controller* make_trial_controller(void) {
+  static char names[kTrialUnits][8];
+  static const double kExpected[kSites] = {0.02, 0};
+  gnmr_unit units[kTrialUnits];
+  gnmr_backend backend = GNMR_BACKEND_INIT;
+  gnmr_controller* controller = NULL;
+  for (int i = 0; i < kTrialUnits; ++i) {
+    const gnmr_unit plain = GNMR_UNIT_INIT;
+    snprintf(names[i], sizeof(names[i]), "u%d", i);
+    units[i] = plain;
+    units[i].name = names[i];
+  }
+  backend.can_rerun = 1;
+  backend.sites = kSites;
+  backend.expected_errors = kExpected;
+  CHECK_OK(gnmr_create(units, kTrialUnits, "{\"warmup_samples\":3,\"max_o\":2}", &backend, &controller));
+  return controller;
+}
+
+/* The norm of unit 3 rises, but the low path of unit 4 is wrong: an alarm, a trial, and its verdict. */
+static void test_a_trial_finds_the_wrong_unit(const char* folder) {
+  gnmr_controller* controller = make_trial_controller();
+  gnmr_controller* resumed = make_trial_controller();
+  double norms[kTrialUnits];
+  double errors[kTrialUnits * kSites];
+  double clip[kTrialUnits];
+  uint8_t paths[kTrialUnits];
+  uint8_t mask[kTrialUnits];
+  gnmr_plan plan = GNMR_PLAN_INIT;
+  gnmr_report report = GNMR_REPORT_INIT;
+  gnmr_outcome outcome = GNMR_OUTCOME_INIT;
+  gnmr_finding findings[2];
+  gnmr_load_report loaded = GNMR_LOAD_REPORT_INIT;
+  size_t count = 0;
+  char path[4096];
+  snprintf(path, sizeof(path), "%s/trial.gnmr", folder);
+  for (int i = 0; i < kTrialUnits; ++i) norms[i] = 1;
+  for (int i = 0; i < kTrialUnits * kSites; ++i) errors[i] = 0.02;
+  for (int step = 1; step < 6; ++step) CHECK_OK(take_step(controller, step, norms, NULL, kTrialUnits));
+  norms[3] = 9;
+  report.step = 6;
+  report.norms_double = norms;
+  report.unit_count = kTrialUnits;
+  CHECK_OK(gnmr_begin(controller, 6, &plan));
+  CHECK_OK(gnmr_report_step(controller, &report, &outcome));
+  CHECK(outcome.alarmed == 1 && outcome.decided == 0 && outcome.action == GNMR_ACTION_RERUN);
+  CHECK(outcome.rerun == GNMR_PASS_TRIAL && outcome.verdict == GNMR_VERDICT_NONE);
+  CHECK(gnmr_begin(controller, 7, NULL) == GNMR_ERROR_INPUT);
+  CHECK_OK(gnmr_begin(controller, 6, &plan));
+  CHECK(plan.pass == GNMR_PASS_TRIAL && plan.again == 1 && plan.batch == 6);
+  CHECK_OK(gnmr_paths(controller, paths, kTrialUnits));
+  for (int i = 0; i < kTrialUnits; ++i) CHECK(paths[i] == 255);
+  norms[3] = 1;
+  errors[4 * kSites + 1] = 0.9;
+  report.errors = errors;
+  report.error_count = kTrialUnits * kSites;
+  CHECK_OK(gnmr_report_step(controller, &report, &outcome));
+  CHECK(outcome.decided == 1 && outcome.action == GNMR_ACTION_APPLY && outcome.in_force_from == 7);
+  CHECK(outcome.verdict == GNMR_VERDICT_NUMERIC && outcome.findings == 1);
+  CHECK(gnmr_findings(controller, findings, 0, &count) == GNMR_ERROR_CAPACITY && count == 1);
+  CHECK_OK(gnmr_findings(controller, findings, 2, &count));
+  CHECK(findings[0].unit == 4 && findings[0].site == 1 && findings[0].error == 0.9 && findings[0].excess > 1);
+  CHECK_OK(gnmr_recovered_mask(controller, mask, kTrialUnits));
+  CHECK(mask[4] == 1 && mask[3] == 0);
+  CHECK_OK(gnmr_clip(controller, clip, kTrialUnits));
+  CHECK(clip[0] == 1 && clip[4] == 1);
+  CHECK_OK(gnmr_begin(controller, 7, &plan));
+  CHECK(plan.pass == GNMR_PASS_STEP && plan.recovered == 1);
+  CHECK_OK(gnmr_paths(controller, paths, kTrialUnits));
+  CHECK(paths[4] == 255 && paths[3] == 0);
+  CHECK_OK(gnmr_save(controller, path));
+  CHECK_OK(gnmr_load(resumed, path, &loaded));
+  CHECK(loaded.sites_changed == 0 && loaded.error_beta_changed == 0);
+  CHECK_OK(gnmr_begin(resumed, 7, &plan));
+  CHECK(plan.recovered == 1);
+  /* A trial that fails is decided by what the first run showed. */
+  errors[4 * kSites + 1] = 0.02;
+  norms[5] = 40;
+  report.step = 7;
+  report.errors = NULL;
+  report.error_count = 0;
+  CHECK_OK(gnmr_report_step(resumed, &report, &outcome));
+  CHECK(outcome.action == GNMR_ACTION_RERUN);
+  report.done = GNMR_DONE_RERUN_FAILED;
+  report.norms_double = NULL;
+  report.unit_count = 0;
+  CHECK_OK(gnmr_report_step(resumed, &report, &outcome));
+  CHECK(outcome.decided == 1 && outcome.action == GNMR_ACTION_APPLY && outcome.verdict == GNMR_VERDICT_NONE);
+  CHECK_OK(gnmr_recovered_mask(resumed, mask, kTrialUnits));
+  CHECK(mask[4] == 1 && mask[5] == 1);
+  gnmr_destroy(controller);
+  gnmr_destroy(resumed);
 }
 
 static void test_save_and_load(const char* folder) {
@@ -221,7 +394,7 @@ static void test_save_and_load(const char* folder) {
   snprintf(path, sizeof(path), "%s/state.gnmr", folder);
   snprintf(missing, sizeof(missing), "%s/none/state.gnmr", folder);
   warm_up(controller);
-  CHECK_OK(gnmr_step_double(controller, 5, spike, NULL, kUnits));
+  CHECK_OK(take_step(controller, 5, spike, NULL, kUnits));
   CHECK_OK(gnmr_save(controller, path));
   CHECK(gnmr_save(controller, missing) == GNMR_ERROR_FILE);
   CHECK(strstr(gnmr_error_text(controller), "none") != NULL);
@@ -238,8 +411,8 @@ static void test_save_and_load(const char* folder) {
   CHECK(mask[1] == 1 && mask[2] == 0);
   for (int step = 6; step < 40; ++step) {
     const double norms[kUnits] = {1, step % 7 == 0 ? 20 : 1, 1 + 0.1 * (step % 3), step % 11 == 0 ? NAN : 1};
-    CHECK_OK(gnmr_step_double(controller, step, norms, NULL, kUnits));
-    CHECK_OK(gnmr_step_double(resumed, step, norms, NULL, kUnits));
+    CHECK_OK(take_step(controller, step, norms, NULL, kUnits));
+    CHECK_OK(take_step(resumed, step, norms, NULL, kUnits));
     for (gnmr_list list = GNMR_LIST_RECOVERED; list <= GNMR_LIST_RISKS; ++list) {
       uint32_t left[kUnits] = {0};
       uint32_t right[kUnits] = {0};
@@ -267,7 +440,7 @@ static void test_steps_are_labels(void) {
     for (int i = 0; i < 4; ++i) {
       gnmr_decision decision = GNMR_DECISION_INIT;
       gnmr_decision first = GNMR_DECISION_INIT;
-      CHECK_OK(gnmr_step_double(controllers[i], steps[i], norms, NULL, kUnits));
+      CHECK_OK(take_step(controllers[i], steps[i], norms, NULL, kUnits));
       CHECK_OK(gnmr_get_decision(controllers[i], &decision));
       CHECK_OK(gnmr_get_decision(controllers[0], &first));
       CHECK(decision.step == steps[i]);
@@ -280,8 +453,8 @@ static void test_steps_are_labels(void) {
   for (int i = 0; i < 4; ++i) gnmr_destroy(controllers[i]);
 }
 
-/* A step that is run again before the update: the first observation is withdrawn and leaves nothing behind. */
-static void test_a_withdrawn_step_does_not_count(void) {
+/* A step that begins again, or is left before its report, does not count. */
+static void test_an_unreported_step_does_not_count(void) {
   gnmr_controller* once = make_controller();
   gnmr_controller* twice = make_controller();
   const double calm[kUnits] = {1, 1, 1, 1};
@@ -290,13 +463,13 @@ static void test_a_withdrawn_step_does_not_count(void) {
   gnmr_signals b = GNMR_SIGNALS_INIT;
   warm_up(once);
   warm_up(twice);
-  CHECK_OK(gnmr_observe_double(twice, 5, spike, NULL, kUnits));
-  CHECK_OK(gnmr_withdraw(twice));
-  CHECK_OK(gnmr_step_double(once, 5, calm, NULL, kUnits));
-  CHECK_OK(gnmr_step_double(twice, 5, calm, NULL, kUnits));
+  CHECK_OK(gnmr_begin(twice, 4, NULL));
+  CHECK_OK(gnmr_begin(twice, 5, NULL));
+  CHECK_OK(take_step(once, 5, calm, NULL, kUnits));
+  CHECK_OK(take_step(twice, 5, calm, NULL, kUnits));
   CHECK(gnmr_decision_count(once) == 6 && gnmr_decision_count(twice) == 6);
-  CHECK_OK(gnmr_step_double(once, 6, spike, NULL, kUnits));
-  CHECK_OK(gnmr_step_double(twice, 6, spike, NULL, kUnits));
+  CHECK_OK(take_step(once, 6, spike, NULL, kUnits));
+  CHECK_OK(take_step(twice, 6, spike, NULL, kUnits));
   CHECK_OK(gnmr_get_signals(once, 1, &a));
   CHECK_OK(gnmr_get_signals(twice, 1, &b));
   CHECK(a.ratio == b.ratio && a.delta == b.delta);
@@ -304,14 +477,70 @@ static void test_a_withdrawn_step_does_not_count(void) {
   gnmr_destroy(twice);
 }
 
+/* The host reports a step while the next one runs: the gate holds one, and its batch comes back as a trial. */
+static void test_lag_one(const char* folder) {
+  enum { kCount = 12 };
+  static char names[kCount][8];
+  gnmr_unit units[kCount];
+  gnmr_backend backend = GNMR_BACKEND_INIT;
+  gnmr_controller* controller = NULL;
+  gnmr_controller* resumed = NULL;
+  gnmr_plan plan = GNMR_PLAN_INIT;
+  gnmr_report report = GNMR_REPORT_INIT;
+  gnmr_outcome outcome = GNMR_OUTCOME_INIT;
+  double norms[kCount];
+  uint8_t flags[kCount];
+  char path[4096];
+  static const char kLate[] = "{\"warmup_samples\":3,\"max_o\":2,\"lag\":1}";
+  snprintf(path, sizeof(path), "%s/late.gnmr", folder);
+  for (int i = 0; i < kCount; ++i) {
+    const gnmr_unit plain = GNMR_UNIT_INIT;
+    snprintf(names[i], sizeof(names[i]), "u%d", i);
+    units[i] = plain;
+    units[i].name = names[i];
+    norms[i] = 1;
+  }
+  backend.can_rerun = 1;
+  backend.sites = 1;
+  CHECK_OK(gnmr_create(units, kCount, kLate, &backend, &controller));
+  CHECK_OK(gnmr_create(units, kCount, kLate, &backend, &resumed));
+  report.norms_double = norms;
+  report.unit_count = kCount;
+  for (int step = 1; step < 9; ++step) {
+    CHECK_OK(gnmr_begin(controller, step, &plan));
+    CHECK(plan.batch == step && plan.hold == GNMR_HOLD_FOR_TRIAL);
+    CHECK_OK(gnmr_gate_flags(controller, flags, kCount));
+    CHECK(flags[0] == 1);
+    if (step == 1) continue;
+    report.step = step - 1;
+    norms[3] = step - 1 == 7 ? 40 : 1;
+    report.held = step - 1 == 7;
+    CHECK_OK(gnmr_report_step(controller, &report, &outcome));
+    CHECK(outcome.action == (step - 1 == 7 ? GNMR_ACTION_RERUN : GNMR_ACTION_APPLY));
+    CHECK(outcome.decided == 1 && outcome.in_force_from == step + 1);
+  }
+  report.held = 0;
+  report.step = 8;
+  norms[3] = 1;
+  CHECK_OK(gnmr_report_step(controller, &report, &outcome)); /* early, for a checkpoint */
+  CHECK_OK(gnmr_save(controller, path));
+  CHECK_OK(gnmr_load(resumed, path, NULL));
+  CHECK_OK(gnmr_begin(controller, 9, &plan));
+  CHECK(plan.batch == 7 && plan.again == 1 && plan.pass == GNMR_PASS_TRIAL && plan.hold == GNMR_HOLD_NEVER);
+  CHECK_OK(gnmr_begin(resumed, 9, &plan));
+  CHECK(plan.batch == 7 && plan.again == 1 && plan.pass == GNMR_PASS_TRIAL);
+  gnmr_destroy(controller);
+  gnmr_destroy(resumed);
+}
+
 static void test_null_controller(void) {
   const double norms[1] = {1};
   size_t count = 0;
   gnmr_decision decision = GNMR_DECISION_INIT;
-  CHECK(gnmr_step_double(NULL, 0, norms, NULL, 1) == GNMR_ERROR_ARGUMENT);
+  CHECK(take_step(NULL, 0, norms, NULL, 1) == GNMR_ERROR_ARGUMENT);
   CHECK(strstr(gnmr_error_text(NULL), "NULL") != NULL);
-  CHECK(gnmr_decide(NULL, NULL, 0) == GNMR_ERROR_ARGUMENT);
-  CHECK(gnmr_withdraw(NULL) == GNMR_ERROR_ARGUMENT);
+  CHECK(gnmr_report_step(NULL, NULL, NULL) == GNMR_ERROR_ARGUMENT);
+  CHECK(gnmr_set_mode(NULL, 0) == GNMR_ERROR_ARGUMENT);
   CHECK(gnmr_get_decision(NULL, &decision) == GNMR_ERROR_ARGUMENT);
   CHECK(gnmr_list_count(NULL, 0, &count) == GNMR_ERROR_ARGUMENT);
   CHECK(gnmr_save(NULL, "x") == GNMR_ERROR_ARGUMENT);
@@ -327,10 +556,13 @@ int main(int argc, char** argv) {
   test_create_errors();
   test_structs_may_grow();
   test_step();
-  test_two_halves_and_errors();
+  test_errors();
+  test_options_without_effect();
+  test_a_trial_finds_the_wrong_unit(argv[1]);
   test_save_and_load(argv[1]);
   test_steps_are_labels();
-  test_a_withdrawn_step_does_not_count();
+  test_an_unreported_step_does_not_count();
+  test_lag_one(argv[1]);
   test_null_controller();
   if (failures == 0) puts("every check holds");
   return failures == 0 ? 0 : 1;

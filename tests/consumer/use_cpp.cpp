@@ -8,11 +8,15 @@
 
 int main(int argc, char** argv) {
   if (argc != 2) return 2;
-  gnmr::Controller controller({{.name = "a"}, {.name = "b"}}, gnmr::io::read_options(R"({"max_o": 1})"));
+  gnmr::Controller controller({{.name = "a"}, {.name = "b"}}, gnmr::io::read_options(R"({"max_o": 1})"),
+                              gnmr::norms_only());
   std::vector<double> norms{1, 1};
-  for (int step = 0; step < 29; ++step) controller.step({.step = step, .norms = norms});
-  norms[0] = 50;
-  if (controller.step({.step = 29, .norms = norms}).recovered.size() != 1) return 1;
+  for (int step = 0; step < 30; ++step) {
+    controller.begin(step);
+    if (step == 29) norms[0] = 50;
+    controller.report({.step = step, .norms = norms});
+  }
+  if (controller.begin(30).recovered.size() != 1) return 1;
   gnmr::io::save_state(argv[1], controller.save());
-  return gnmr::io::load_state(argv[1]).state.controller == controller.save() ? 0 : 1;
+  return gnmr::io::load_state(argv[1]).state == controller.save() ? 0 : 1;
 }

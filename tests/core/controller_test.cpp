@@ -12,6 +12,7 @@
 
 #include "core/naive_controller.h"
 #include "core/random_run.h"
+#include "core/run_step.h"
 #include "core/to_naive.h"
 #include "gnmr/core/error.h"
 
@@ -21,6 +22,7 @@ namespace {
 using testing::NormArrays;
 using testing::Random;
 using testing::RandomRun;
+using testing::run_step;
 using testing::same_bits;
 using testing::to_naive;
 
@@ -82,10 +84,10 @@ std::size_t compare(std::uint64_t seed, std::size_t units_count, int steps) {
   try {
     expected.emplace(to_naive(units), to_naive(options));
   } catch (const std::invalid_argument&) {
-    EXPECT_THROW(Controller(units, options), Error) << "seed " << seed;
+    EXPECT_THROW(testing::norms_controller(units, options), Error) << "seed " << seed;
     return 0;
   }
-  Controller controller(units, options);
+  Controller controller = testing::norms_controller(units, options);
   EXPECT_EQ(controller.max_recovered(), static_cast<std::uint64_t>(expected->max_units()));
   EXPECT_EQ(controller.max_recovered_cost(), expected->cost_limit());
   RandomRun run(random, units_count);
@@ -100,13 +102,15 @@ std::size_t compare(std::uint64_t seed, std::size_t units_count, int steps) {
     const NormArrays arrays(norms);
     const std::vector<float> floats(arrays.norms.begin(), arrays.norms.end());
     const naive::Decision theirs = expected->step(norms);
-    if (random.chance(0.05)) {  // an observation that is withdrawn leaves no trace
-      const NormArrays other(run.next());
-      controller.observe({.step = step, .norms = other.norms, .sampled = other.sampled});
-      controller.withdraw();
+    if (random.chance(0.05)) {  // a step that begins twice, and a report that is an error, leave no trace
+      controller.begin(step);
+      NormArrays bad(run.next());
+      bad.norms.back() = -1;
+      bad.sampled.back() = 1;
+      EXPECT_THROW(controller.report({.step = step, .norms = bad.norms, .sampled = bad.sampled}), Error);
     }
     const NormSpan span = as_floats ? NormSpan(floats) : NormSpan(arrays.norms);
-    const Decision& ours = controller.step({.step = step, .norms = span, .sampled = arrays.sampled});
+    const Decision& ours = run_step(controller, {.step = step, .norms = span, .sampled = arrays.sampled}).decision;
     const bool same_decision = testing::same_decision(ours, theirs);
     const ::testing::AssertionResult signals = same_signals(controller, theirs);
     const bool look_inside = step % 97 == 0 || step + 1 == steps;

@@ -26,9 +26,11 @@ Options simple_options() {
 
 std::vector<UnitIndex> judged(ErrorHistory& history, const std::vector<double>& errors,
                               ErrorSource source = ErrorSource::patrol) {
-  StandingOut found;
+  std::vector<Finding> found;
   history.judge(errors, source, found);
-  return found.units;
+  std::vector<UnitIndex> units;
+  for (const Finding& finding : found) units.push_back(finding.unit);
+  return units;
 }
 
 TEST(ErrorHistory, WithoutAReferenceOnlyInfinityStandsOut) {
@@ -62,7 +64,7 @@ TEST(ErrorHistory, APatrolJudgesNobodyByItsNeighbours) {
   EXPECT_EQ(history.limit(5, 0), 18);
 }
 
-TEST(ErrorHistory, ThenThePlacesOwnMean) {
+TEST(ErrorHistory, ThenTheSitesOwnMean) {
   ErrorHistory history(1, {0.0}, simple_options());
   judged(history, {4});
   history.learn();
@@ -131,17 +133,19 @@ TEST(ErrorHistory, NoLimitIsBelowAMillionth) {
   EXPECT_EQ(judged(history, {1.1e-6}), (std::vector<UnitIndex>{0}));
 }
 
-TEST(ErrorHistory, OfEqualPlacesTheFirstIsTold) {
+TEST(ErrorHistory, OfEqualSitesTheFirstIsTold) {
   Options options = simple_options();
   options.error_ceiling = 2;
   ErrorHistory history(1, {0.5, 0.5, 0.5}, options);
-  StandingOut found;
+  std::vector<Finding> found;
   history.judge(std::vector<double>{0.1, 3, 3}, ErrorSource::patrol, found);
-  EXPECT_EQ(found.places, (std::vector<std::uint8_t>{1}));
-  EXPECT_EQ(found.excesses, (std::vector<double>{3}));
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].site, 1);
+  EXPECT_EQ(found[0].excess, 3);
   history.judge(std::vector<double>{3, kInfinity, kInfinity}, ErrorSource::patrol, found);
-  EXPECT_EQ(found.places, (std::vector<std::uint8_t>{1}));
-  EXPECT_EQ(found.errors, (std::vector<double>{kInfinity}));
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].site, 1);
+  EXPECT_EQ(found[0].error, kInfinity);
 }
 
 TEST(ErrorHistory, SmallWeightsBecomeZero) {

@@ -8,11 +8,14 @@
 #include <string>
 #include <vector>
 
-#include "gnmr/core/controller.h"
+#include "core/run_step.h"
 #include "gnmr/core/error.h"
 
 namespace gnmr {
 namespace {
+
+using testing::norms_controller;
+using testing::run_step;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
@@ -39,26 +42,26 @@ TEST(Predecessors, AnOptionHasOneDefault) {
 
 // Seen: a NaN that passes `isfinite(z) && z > limit`, is no alarm, and then poisons the window for ever.
 TEST(Predecessors, ANanIsAnAlarmAndLeavesTheHistoryClean) {
-  Controller controller(plain_units(4));
+  Controller controller = norms_controller(plain_units(4));
   std::vector<double> norms(4, 1.0);
-  for (int step = 0; step < 40; ++step) controller.step({.step = step, .norms = norms});
+  for (int step = 0; step < 40; ++step) run_step(controller, {.step = step, .norms = norms});
   norms[2] = kNan;
-  const Decision& at_nan = controller.step({.step = 40, .norms = norms});
+  const Decision& at_nan = run_step(controller, {.step = 40, .norms = norms}).decision;
   ASSERT_EQ(at_nan.admitted.size(), 1u);
   EXPECT_EQ(at_nan.admitted[0], 2u);
   norms[2] = 1.0;
-  for (int step = 41; step < 60; ++step) controller.step({.step = step, .norms = norms});
+  for (int step = 41; step < 60; ++step) run_step(controller, {.step = step, .norms = norms});
   EXPECT_EQ(controller.signals(2).ratio, 1.0);
   norms[2] = 5.0;  // what it would not see with a poisoned window
-  controller.observe({.step = 60, .norms = norms});
+  run_step(controller, {.step = 60, .norms = norms});
   EXPECT_EQ(controller.signals(2).risk, RiskKind::rise);
 }
 
 // Seen: a NaN before warm-up is swallowed because "there is no history yet".
 TEST(Predecessors, ANanInTheVeryFirstStepIsAnAlarm) {
-  Controller controller(plain_units(3));
+  Controller controller = norms_controller(plain_units(3));
   const std::vector<double> norms{1.0, kNan, 1.0};
-  EXPECT_EQ(controller.step({.step = 0, .norms = norms}).admitted.size(), 1u);
+  EXPECT_EQ(run_step(controller, {.step = 0, .norms = norms}).decision.admitted.size(), 1u);
 }
 
 // Seen: a counter compared with the wrong variable, and no test that calls it. Here: the budget, the lock and the wait
@@ -69,17 +72,17 @@ TEST(Predecessors, BudgetLockAndWaitAreNotMixedUp) {
   options.lock_steps = 3;
   options.max_lock_steps = 0;
   options.cooldown_steps = 5;
-  Controller controller(plain_units(12), options);
+  Controller controller = norms_controller(plain_units(12), options);
   std::vector<double> norms(12, 1.0);
-  for (int step = 0; step < 40; ++step) controller.step({.step = step, .norms = norms});
+  for (int step = 0; step < 40; ++step) run_step(controller, {.step = step, .norms = norms});
   norms[1] = norms[2] = norms[3] = 50.0;
-  const Decision& first = controller.step({.step = 40, .norms = norms});
+  const Decision& first = run_step(controller, {.step = 40, .norms = norms}).decision;
   EXPECT_EQ(first.recovered.size(), 2u);  // the budget
   EXPECT_EQ(first.denied.size(), 1u);
   std::vector<int> futile_at;
   std::vector<int> readmitted_at;
   for (int step = 41; step < 60; ++step) {
-    const Decision& decision = controller.step({.step = step, .norms = norms});
+    const Decision& decision = run_step(controller, {.step = step, .norms = norms}).decision;
     for (const UnitIndex unit : decision.futile) {
       if (unit == 3) futile_at.push_back(step);
     }
@@ -96,12 +99,12 @@ TEST(Predecessors, BudgetLockAndWaitAreNotMixedUp) {
 // Seen: a norm test that never tests the clip. Here it is the cap with which a sample enters the mean.
 TEST(Predecessors, ASampleBeyondTheCapEntersTheMeanCapped) {
   for (const double norm : {100.0, 0.001}) {
-    Controller controller(plain_units(3));
+    Controller controller = norms_controller(plain_units(3));
     std::vector<double> norms(3, 1.0);
-    for (int step = 0; step < 2000; ++step) controller.step({.step = step, .norms = norms});
+    for (int step = 0; step < 2000; ++step) run_step(controller, {.step = step, .norms = norms});
     const double mean = controller.save().units[1].mean_sum;  // its weight is 1 by now
     norms[1] = norm;
-    controller.step({.step = 2000, .norms = norms});
+    run_step(controller, {.step = 2000, .norms = norms});
     const double capped = norm > 1 ? 2.0 * mean : mean / 2.0;
     EXPECT_EQ(controller.save().units[1].mean_sum, 0.9 * mean + (1.0 - 0.9) * capped) << norm;
     EXPECT_NE(capped, norm);
@@ -110,10 +113,10 @@ TEST(Predecessors, ASampleBeyondTheCapEntersTheMeanCapped) {
 
 // Seen: sizes that do not match read beyond an array.
 TEST(Predecessors, AWrongNumberOfNormsIsAnErrorThatSaysSo) {
-  Controller controller(plain_units(280));
+  Controller controller = norms_controller(plain_units(280));
   const std::vector<double> norms(279, 1.0);
   try {
-    controller.step({.step = 5, .norms = norms});
+    run_step(controller, {.step = 5, .norms = norms});
     FAIL();
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(), "[step 5] expected 280 norms, got 279");
@@ -124,14 +127,14 @@ TEST(Predecessors, AWrongNumberOfNormsIsAnErrorThatSaysSo) {
 TEST(Predecessors, AStateInMidRecoveryIsTakenOverWhole) {
   Options options;
   options.max_o = 1;
-  Controller controller(plain_units(12), options);
+  Controller controller = norms_controller(plain_units(12), options);
   std::vector<double> norms(12, 1.0);
-  for (int step = 0; step < 40; ++step) controller.step({.step = step, .norms = norms});
+  for (int step = 0; step < 40; ++step) run_step(controller, {.step = step, .norms = norms});
   norms[4] = 30.0;
-  controller.step({.step = 40, .norms = norms});
+  run_step(controller, {.step = 40, .norms = norms});
   norms[4] = 1.0;
-  controller.step({.step = 41, .norms = norms});
-  Controller resumed(plain_units(12), options);
+  run_step(controller, {.step = 41, .norms = norms});
+  Controller resumed = norms_controller(plain_units(12), options);
   EXPECT_TRUE(resumed.restore(controller.save()).exact());
   EXPECT_EQ(resumed.steps_left(4), controller.steps_left(4));
   EXPECT_EQ(resumed.steps_left(4), 9u);

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <deque>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "core/random_run.h"
+#include "core/run_step.h"
 #include "gnmr/core/controller.h"
 #include "gnmr/core/error.h"
 
@@ -20,8 +20,10 @@ namespace gnmr {
 namespace {
 
 using testing::NormArrays;
+using testing::norms_controller;
 using testing::Random;
 using testing::RandomRun;
+using testing::run_step;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -43,11 +45,12 @@ TEST(Properties, NeverMoreInRecoveryThanUnitsCostAndGroupsAllow) {
     const std::vector<Unit> units = testing::random_units(random, 5 + random.below(40));
     Options options = testing::random_options(random);
     options.max_cost = 0.6;
-    Controller controller(units, options);
+    Controller controller = norms_controller(units, options);
     RandomRun run(random, units.size());
     for (int step = 0; step < 200; ++step) {
       const NormArrays arrays(run.next());
-      const Decision& decision = controller.step({.step = step, .norms = arrays.norms, .sampled = arrays.sampled});
+      const Decision& decision =
+          run_step(controller, {.step = step, .norms = arrays.norms, .sampled = arrays.sampled}).decision;
       ASSERT_LE(decision.recovered.size(), controller.max_recovered());
       std::int64_t cost = 0;
       std::map<std::string, int> groups;
@@ -72,13 +75,13 @@ TEST(Properties, NoRecoveryWithoutARiskAndNoneInACommonStep) {
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
     Random random(seed);
     const std::vector<Unit> units = testing::random_units(random, 30);
-    Controller controller(units, testing::random_options(random));
+    Controller controller = norms_controller(units, testing::random_options(random));
     RandomRun run(random, units.size());
     for (int step = 0; step < 200; ++step) {
       const NormArrays arrays(run.next());
-      const Alarm& alarm = controller.observe({.step = step, .norms = arrays.norms, .sampled = arrays.sampled});
-      const std::vector<UnitIndex> risks(alarm.risks.begin(), alarm.risks.end());
-      const Decision& decision = controller.decide();
+      const Outcome& outcome = run_step(controller, {.step = step, .norms = arrays.norms, .sampled = arrays.sampled});
+      const std::span<const UnitIndex> risks = outcome.alarm.risks;
+      const Decision& decision = outcome.decision;
       for (const UnitIndex unit : decision.admitted) ASSERT_TRUE(holds(risks, unit));
       for (const UnitIndex unit : decision.denied) ASSERT_TRUE(holds(risks, unit));
       ASSERT_TRUE(!decision.common || (decision.admitted.empty() && decision.denied.empty()));
@@ -91,7 +94,7 @@ TEST(Properties, ARecoveryLastsExactlyItsLock) {
     Random random(seed);
     Options options = testing::random_options(random);
     options.lag = 0;
-    Controller controller(plain_units(20), options);
+    Controller controller = norms_controller(plain_units(20), options);
     RandomRun run(random, 20);
     std::map<UnitIndex, int> release_at;
     for (int step = 0; step < 400; ++step) {
@@ -100,7 +103,7 @@ TEST(Properties, ARecoveryLastsExactlyItsLock) {
         if (norm.value_or(0.0) == 0) norm = 1.0;  // with a sample in every step no lock is stretched
       }
       const NormArrays arrays(norms);
-      const Decision& decision = controller.step({.step = step, .norms = arrays.norms});
+      const Decision& decision = run_step(controller, {.step = step, .norms = arrays.norms}).decision;
       std::vector<UnitIndex> due;
       for (const auto& [unit, when] : release_at) {
         if (when == step) due.push_back(unit);
@@ -123,18 +126,16 @@ double share_in_recovery(double factor, int lag, const Options& base) {
   Options options = base;
   options.lag = lag;
   options.max_o = 3;
-  Controller controller(plain_units(kUnits), options);
+  Controller controller = norms_controller(plain_units(kUnits), options);
   Random random(static_cast<std::uint64_t>(factor * 1000) + static_cast<std::uint64_t>(lag));
-  std::deque<bool> in_recovery(static_cast<std::size_t>(lag) + 1, false);  // front: in this step
   int recovered = 0;
   for (int step = 0; step < kSteps; ++step) {
-    const bool high = in_recovery.front();
-    in_recovery.pop_front();
+    const bool high = controller.begin(step).path[kBad] == kHighPath;
     std::vector<double> norms(kUnits);
     for (double& norm : norms) norm = std::exp(0.05 * random.normal());
     if (step >= kFaultAt && !high) norms[kBad] *= factor;
     if (step >= kFaultAt && high) ++recovered;
-    in_recovery.push_back(holds(controller.step({.step = step, .norms = norms}).recovered, kBad));
+    controller.report({.step = step, .norms = norms});
   }
   return static_cast<double>(recovered) / (kSteps - kFaultAt);
 }
@@ -151,14 +152,13 @@ TEST(Properties, CalmNoiseIsSeldomARisk) {
   constexpr std::size_t kUnits = 280;
   constexpr int kSteps = 3000;
   for (const std::uint64_t seed : {1U, 2U, 3U}) {
-    Controller controller(plain_units(kUnits));
+    Controller controller = norms_controller(plain_units(kUnits));
     Random random(seed);
     std::size_t risks = 0;
     std::vector<double> norms(kUnits);
     for (int step = 0; step < kSteps; ++step) {
       for (double& norm : norms) norm = std::exp(0.15 * random.normal());
-      risks += controller.observe({.step = step, .norms = norms}).risks.size();
-      controller.decide();
+      risks += run_step(controller, {.step = step, .norms = norms}).alarm.risks.size();
     }
     EXPECT_LE(static_cast<double>(risks), 0.001 * kUnits * kSteps) << "seed " << seed;
   }
@@ -167,17 +167,17 @@ TEST(Properties, CalmNoiseIsSeldomARisk) {
 TEST(Properties, ANonFiniteNormOrAZeroNeverChangesAHistory) {
   for (const double odd : {kNan, -kNan, kInfinity, 0.0, -0.0}) {
     for (const int warm_steps : {0, 5, 60, 3000}) {
-      Controller controller(plain_units(12));
+      Controller controller = norms_controller(plain_units(12));
       Random random(7);
       std::vector<double> norms(12);
       for (int step = 0; step < warm_steps; ++step) {
         for (double& norm : norms) norm = std::exp(0.1 * random.normal());
-        controller.step({.step = step, .norms = norms});
+        run_step(controller, {.step = step, .norms = norms});
       }
       const UnitState before = controller.save().units[5];
       norms.assign(12, 1.0);
       norms[5] = odd;
-      controller.step({.step = warm_steps, .norms = norms});
+      run_step(controller, {.step = warm_steps, .norms = norms});
       const UnitState after = controller.save().units[5];
       EXPECT_EQ(before.samples, after.samples);
       EXPECT_EQ(before.mean_sum, after.mean_sum);
@@ -190,14 +190,14 @@ TEST(Properties, ANonFiniteNormOrAZeroNeverChangesAHistory) {
 }
 
 TEST(Properties, ANegativeNormIsAnErrorAndNothingChanges) {
-  Controller controller(plain_units(9));
+  Controller controller = norms_controller(plain_units(9));
   std::vector<double> norms(9, 1.0);
-  for (int step = 0; step < 30; ++step) controller.step({.step = step, .norms = norms});
+  for (int step = 0; step < 30; ++step) run_step(controller, {.step = step, .norms = norms});
   const ControllerState before = controller.save();
   for (const double bad : {-1.0, -1e-300, -kInfinity}) {
     norms[8] = bad;
     try {
-      controller.observe({.step = 30, .norms = norms});
+      run_step(controller, {.step = 30, .norms = norms});
       ADD_FAILURE() << "no error for " << bad;
     } catch (const Error& error) {
       EXPECT_NE(std::string(error.what()).find("[step 30]"), std::string::npos) << error.what();
@@ -206,7 +206,7 @@ TEST(Properties, ANegativeNormIsAnErrorAndNothingChanges) {
     EXPECT_EQ(controller.save(), before);
   }
   norms[8] = 1.0;
-  controller.step({.step = 30, .norms = norms});  // and it goes on
+  run_step(controller, {.step = 30, .norms = norms});  // and it goes on
 }
 
 // The centre is a sum of integers: whoever adds the units up, in whatever order, gets the same decisions.
@@ -220,8 +220,8 @@ TEST(Properties, TheOrderOfUnitsDoesNotMatter) {
   for (std::size_t i = 0; i < kUnits; ++i) shuffled[i].name = "u" + std::to_string(order[i]);
   Options options;
   options.max_o = 1000;  // with room for all, ties between units do not matter either
-  Controller one(plain_units(kUnits), options);
-  Controller other(shuffled, options);
+  Controller one = norms_controller(plain_units(kUnits), options);
+  Controller other = norms_controller(shuffled, options);
   RandomRun run(random, kUnits);
   for (int step = 0; step < 500; ++step) {
     const NormArrays arrays(run.next());
@@ -230,8 +230,8 @@ TEST(Properties, TheOrderOfUnitsDoesNotMatter) {
       moved.norms[i] = arrays.norms[order[i]];
       moved.sampled[i] = arrays.sampled[order[i]];
     }
-    const Decision& a = one.step({.step = step, .norms = arrays.norms, .sampled = arrays.sampled});
-    const Decision& b = other.step({.step = step, .norms = moved.norms, .sampled = moved.sampled});
+    const Decision& a = run_step(one, {.step = step, .norms = arrays.norms, .sampled = arrays.sampled}).decision;
+    const Decision& b = run_step(other, {.step = step, .norms = moved.norms, .sampled = moved.sampled}).decision;
     std::vector<UnitIndex> mapped;
     for (const UnitIndex unit : b.recovered) mapped.push_back(static_cast<UnitIndex>(order[unit]));
     std::sort(mapped.begin(), mapped.end());

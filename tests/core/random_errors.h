@@ -12,14 +12,14 @@
 
 namespace gnmr::testing {
 
-/// Errors, step by step, of units times places.
+/// Errors, step by step, of units times sites.
 class RandomErrors {
  public:
-  RandomErrors(Random& random, std::size_t units, std::size_t places)
+  RandomErrors(Random& random, std::size_t units, std::size_t sites)
       : random_(random),
-        level_(units * places),
-        trouble_(units * places, 1.0),
-        places_(places),
+        level_(units * sites),
+        trouble_(units * sites, 1.0),
+        sites_(sites),
         empty_rate_(random.pick({0.0, 0.3, 0.9, 1.0})),
         complete_rate_(random.pick({0.0, 0.3, 1.0})),
         fault_rate_(random.pick({0.0, 0.001, 0.01, 0.05})),
@@ -55,9 +55,9 @@ class RandomErrors {
 
   std::vector<double> measured(double share) {
     std::vector<double> errors(level_.size(), std::numeric_limits<double>::quiet_NaN());
-    for (std::size_t unit = 0; unit * places_ < errors.size(); ++unit) {
+    for (std::size_t unit = 0; unit * sites_ < errors.size(); ++unit) {
       if (!random_.chance(share)) continue;
-      for (std::size_t i = unit * places_; i < (unit + 1) * places_; ++i) {
+      for (std::size_t i = unit * sites_; i < (unit + 1) * sites_; ++i) {
         if (random_.chance(0.05)) continue;  // not every place of a unit
         errors[i] = level_[i] * trouble_[i] * std::exp(0.2 * random_.normal());
         if (coarse_) errors[i] = std::ceil(errors[i] * 128) / 128;  // ties
@@ -74,7 +74,7 @@ class RandomErrors {
 
   Random& random_;
   std::vector<double> level_, trouble_;
-  std::size_t places_;
+  std::size_t sites_;
   double empty_rate_, complete_rate_, fault_rate_, odd_rate_;
   bool coarse_;
 };

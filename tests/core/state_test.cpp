@@ -10,15 +10,17 @@
 #include <vector>
 
 #include "core/random_run.h"
-#include "gnmr/core/controller.h"
+#include "core/run_step.h"
 #include "gnmr/core/error.h"
 
 namespace gnmr {
 namespace {
 
 using testing::NormArrays;
+using testing::norms_controller;
 using testing::Random;
 using testing::RandomRun;
+using testing::run_step;
 
 std::vector<UnitIndex> copy(std::span<const UnitIndex> units) { return {units.begin(), units.end()}; }
 
@@ -28,19 +30,19 @@ TEST(State, ResumedAtAnyStepAllLaterDecisionsAreTheSame) {
     const std::vector<Unit> units = testing::random_units(random, 23);
     Options options = testing::random_options(random);
     options.max_cost = 1;
-    Controller whole(units, options);
-    Controller resumed(units, options);
+    Controller whole = norms_controller(units, options);
+    Controller resumed = norms_controller(units, options);
     RandomRun run(random, units.size());
     for (int step = 0; step < 200; ++step) {
       // A new controller takes over in every step: it has nothing but the state.
-      Controller fresh(units, options);
-      ASSERT_TRUE(fresh.restore(resumed.save()).exact());
+      Controller fresh = norms_controller(units, options);
+      ASSERT_TRUE(fresh.restore(resumed.save(), resumed.plan_state()).exact());
       ASSERT_EQ(fresh.save(), resumed.save()) << "seed " << seed << ", step " << step;
       resumed = std::move(fresh);
       const NormArrays arrays(run.next());
-      const Observation observation{.step = step, .norms = arrays.norms, .sampled = arrays.sampled};
-      const Decision& a = whole.step(observation);
-      const Decision& b = resumed.step(observation);
+      const StepReport report{.step = step, .norms = arrays.norms, .sampled = arrays.sampled};
+      const Decision& a = run_step(whole, report).decision;
+      const Decision& b = run_step(resumed, report).decision;
       ASSERT_EQ(copy(a.admitted), copy(b.admitted)) << "seed " << seed << ", step " << step;
       ASSERT_EQ(copy(a.recovered), copy(b.recovered));
       ASSERT_EQ(copy(a.denied), copy(b.denied));
@@ -52,19 +54,19 @@ TEST(State, ResumedAtAnyStepAllLaterDecisionsAreTheSame) {
 
 class StateChange : public ::testing::Test {
  protected:
-  StateChange() : controller_(units_, options_) {
+  StateChange() : controller_(norms_controller(units_, options_)) {
     std::vector<double> norms(6, 1.0);
     Random random(1);
     for (int step = 0; step < 60; ++step) {
       for (double& norm : norms) norm = std::exp(0.1 * random.normal());
-      controller_.step({.step = step, .norms = norms});
+      run_step(controller_, {.step = step, .norms = norms});
     }
     norms.assign(6, 1.0);
     norms[1] = 9;  // locked first: fewest steps left
-    controller_.step({.step = 60, .norms = norms});
+    run_step(controller_, {.step = 60, .norms = norms});
     norms[1] = 1;
     norms[3] = norms[4] = 9;
-    controller_.step({.step = 61, .norms = norms});
+    run_step(controller_, {.step = 61, .norms = norms});
     EXPECT_GT(controller_.steps_left(1), 0u);
     EXPECT_GT(controller_.steps_left(3), 0u);
     EXPECT_GT(controller_.steps_left(4), 0u);
@@ -86,7 +88,7 @@ class StateChange : public ::testing::Test {
 TEST_F(StateChange, ASmallerBudgetReleasesFewestStepsLeftFirstThenHighestIndex) {
   Options smaller = options_;
   smaller.max_o = 1;
-  Controller other(units_, smaller);
+  Controller other = norms_controller(units_, smaller);
   const RestoreReport report = other.restore(controller_.save());
   EXPECT_EQ(report.released_units, (std::vector<std::string>{"b", "e"}));
   EXPECT_GT(other.steps_left(3), 0u);
@@ -96,7 +98,7 @@ TEST_F(StateChange, ASmallerBudgetReleasesFewestStepsLeftFirstThenHighestIndex) 
 TEST_F(StateChange, AGroupLimitReleasesOnlyInThatGroup) {
   Options grouped = options_;
   grouped.group_max = 1;
-  Controller other(units_, grouped);
+  Controller other = norms_controller(units_, grouped);
   EXPECT_EQ(other.restore(controller_.save()).released_units, (std::vector<std::string>{"e"}));
   EXPECT_GT(other.steps_left(1), 0u);
 }
@@ -104,14 +106,14 @@ TEST_F(StateChange, AGroupLimitReleasesOnlyInThatGroup) {
 TEST_F(StateChange, ACostLimitReleasesUntilItIsMet) {
   Options cheap = options_;
   cheap.max_cost = 0.5;  // 5 of 10
-  Controller other(units_, cheap);
+  Controller other = norms_controller(units_, cheap);
   EXPECT_EQ(other.restore(controller_.save()).released_units, (std::vector<std::string>{"b"}));
 }
 
 TEST_F(StateChange, AForcedUnitLeavesRecovery) {
   std::vector<Unit> forced = units_;
   forced[3].forced = true;
-  Controller other(forced, options_);
+  Controller other = norms_controller(forced, options_);
   EXPECT_EQ(other.restore(controller_.save()).released_units, (std::vector<std::string>{"d"}));
 }
 
@@ -121,24 +123,24 @@ TEST_F(StateChange, ForcedUnitsMayCostAnything) {
     forced[unit].forced = true;
     forced[unit].cost = std::numeric_limits<std::int64_t>::max();
   }
-  Controller other(forced, options_);
+  Controller other = norms_controller(forced, options_);
   EXPECT_EQ(other.restore(controller_.save()).released_units, (std::vector<std::string>{"b", "d"}));
-  EXPECT_EQ(other.step({.step = 100, .norms = std::vector<double>(6, 1.0)}).recovered_cost, 1);
+  EXPECT_EQ(run_step(other, {.step = 100, .norms = std::vector<double>(6, 1.0)}).decision.recovered_cost, 1);
 }
 
 // Norms near the largest double may round a mean to infinity: such a state is a controller's own.
 TEST(State, AnInfiniteMeanIsTakenOver) {
-  Controller controller({{.name = "a"}});
+  Controller controller = norms_controller({{.name = "a"}});
   const std::vector<double> norms{std::numeric_limits<double>::max()};
-  for (int step = 0; step < 80; ++step) controller.step({.step = step, .norms = norms});
-  Controller other({{.name = "a"}});
+  for (int step = 0; step < 80; ++step) run_step(controller, {.step = step, .norms = norms});
+  Controller other = norms_controller({{.name = "a"}});
   EXPECT_NO_THROW(other.restore(controller.save()));
   EXPECT_EQ(other.save(), controller.save());
 }
 
 TEST_F(StateChange, HistoriesGoByName) {
   const std::vector<Unit> moved{{.name = "new"}, {.name = "c"}, {.name = "a"}};
-  Controller other(moved, options_);
+  Controller other = norms_controller(moved, options_);
   const RestoreReport report = other.restore(controller_.save());
   EXPECT_EQ(report.new_units, (std::vector<std::string>{"new"}));
   EXPECT_EQ(report.unknown_units, (std::vector<std::string>{"b", "d", "e", "f"}));
@@ -152,7 +154,7 @@ TEST_F(StateChange, HistoriesGoByName) {
 TEST_F(StateChange, AChangedBetaStartsTheMeansAfreshAndKeepsTheUsualChange) {
   Options changed = options_;
   changed.beta = 0.5;
-  Controller other(units_, changed);
+  Controller other = norms_controller(units_, changed);
   EXPECT_TRUE(other.restore(controller_.save()).beta_changed);
   const UnitState unit = other.save().units[0];
   EXPECT_EQ(unit.samples, 0u);
@@ -164,7 +166,7 @@ TEST_F(StateChange, AChangedBetaStartsTheMeansAfreshAndKeepsTheUsualChange) {
 TEST_F(StateChange, AChangedNoiseBetaStartsTheUsualChangeAfresh) {
   Options changed = options_;
   changed.noise_beta = 0.5;
-  Controller other(units_, changed);
+  Controller other = norms_controller(units_, changed);
   EXPECT_TRUE(other.restore(controller_.save()).noise_beta_changed);
   const UnitState unit = other.save().units[0];
   EXPECT_EQ(unit.changes, 0u);
@@ -177,12 +179,12 @@ TEST_F(StateChange, AWindowCutsToTheNewestAndIsFilledWithTheOldest) {
   ASSERT_EQ(kept.size(), 5u);
   Options narrow = options_;
   narrow.window = 2;
-  Controller other(units_, narrow);
+  Controller other = norms_controller(units_, narrow);
   EXPECT_TRUE(other.restore(controller_.save()).window_changed);
   EXPECT_EQ(other.save().units[0].ratios, (std::vector<double>{kept[3], kept[4]}));
   Options wide = options_;
   wide.window = 7;
-  Controller wider(units_, wide);
+  Controller wider = norms_controller(units_, wide);
   wider.restore(controller_.save());
   EXPECT_EQ(wider.save().units[0].ratios,
             (std::vector<double>{kept[0], kept[0], kept[0], kept[1], kept[2], kept[3], kept[4]}));

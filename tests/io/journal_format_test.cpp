@@ -69,7 +69,7 @@ TEST(JournalFormat, TheOtherKinds) {
             R"({"kind":"trial","step":3,"rerun":"trial","verdict":"guilty","units":["a","b"],"errors":[0.5,"inf"],)"
             R"("losses":["-inf"],"seconds":1.5})"
             "\n");
-  EXPECT_EQ(line_of(JournalMode{.mode = JournalModeKind::watch, .why = "dry run"}),
+  EXPECT_EQ(line_of(JournalMode{.mode = Mode::watch, .why = "dry run"}),
             "{\"kind\":\"mode\",\"mode\":\"watch\",\"why\":\"dry run\"}\n");
   EXPECT_EQ(line_of(JournalResume{.step = 12}), "{\"kind\":\"resume\",\"step\":12}\n");
   EXPECT_EQ(line_of(JournalNote{.dropped = 5, .text = "full"}),

@@ -110,7 +110,7 @@ TEST(JournalReader, CollectsModesNotesAndDrops) {
       "{\"kind\":\"note\",\"dropped\":3}\n{\"kind\":\"note\",\"dropped\":4,\"text\":\"x\"}\n"
       "{\"kind\":\"note\",\"text\":\"y\"}\n");
   EXPECT_EQ(journal.header.value().units.at(0).cost, 2);
-  EXPECT_EQ(journal.modes.at(0).mode, JournalModeKind::watch);
+  EXPECT_EQ(journal.modes.at(0).mode, Mode::watch);
   EXPECT_EQ(journal.notes.size(), 3U);
   EXPECT_EQ(journal.dropped, 7U);
 }

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/run_step.h"
 #include "gnmr/core/error.h"
 #include "gnmr/io/journal_reader.h"
 #include "io/file_size_limit.h"
@@ -36,9 +37,8 @@ Options quick_options() {
 
 void journal_step(JournalWriter& journal, Controller& controller, std::int64_t step, const std::vector<double>& norms,
                   const StepContext& context = {}) {
-  const Alarm alarm = controller.observe({.step = step, .norms = norms});
-  const Decision& decision = controller.decide();
-  journal.step(controller, alarm, decision, context);
+  const Outcome& outcome = gnmr::testing::run_step(controller, {.step = step, .norms = norms});
+  journal.step(controller, outcome.alarm, outcome.decision, context);
 }
 
 JournalSettings direct(const std::string& path) { return {.path = path, .in_background = false}; }
@@ -50,7 +50,7 @@ TEST(JournalWriter, WhatIsWrittenIsReadBack) {
   JournalWriter journal({.path = path});
   EXPECT_FALSE(journal.resumed());
   journal.header(controller.units(), controller.options(), "2026-01-31T12:34:56Z");
-  journal.mode({.mode = JournalModeKind::armed, .why = "asked"});
+  journal.mode({.mode = Mode::armed, .why = "asked"});
   for (int step = 0; step < 5; ++step) journal_step(journal, controller, step, {1, 1, 1}, {.loss = 2.5});
   journal.trial({.step = 5, .verdict = "guilty", .units = {"u1"}, .errors = {0.5}, .losses = {1, 2}, .seconds = 0.1});
   journal_step(journal, controller, 5, {1, 10, 9}, {.loss = std::nan(""), .clip_coefficient = 0.25});

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 
+#include "core/run_step.h"
 #include "gnmr/core/error.h"
 #include "io/temporary_folder.h"
 
@@ -19,15 +20,16 @@ using test::put_file;
 
 constexpr std::size_t kRowBytes = 8 + 3 * 4;
 
-Controller three_units() { return Controller({{.name = "a"}, {.name = "b"}, {.name = "c"}}); }
+Controller three_units() { return gnmr::testing::norms_controller({{.name = "a"}, {.name = "b"}, {.name = "c"}}); }
 
 void write_rows(const SignalsSettings& settings) {
   Controller controller = three_units();
   SignalsWriter writer(settings);
-  controller.step({.step = 10, .norms = std::vector<double>{1, 2, 3}});
+  gnmr::testing::run_step(controller, {.step = 10, .norms = std::vector<double>{1, 2, 3}});
   writer.write(10, controller);
   const std::vector<std::uint8_t> sampled{1, 0, 1};
-  controller.step(
+  gnmr::testing::run_step(
+      controller,
       {.step = 20, .norms = std::vector<double>{2, 1, std::numeric_limits<double>::infinity()}, .sampled = sampled});
   writer.write(20, controller);
   EXPECT_TRUE(writer.close(std::chrono::seconds(20)));

@@ -54,11 +54,13 @@ ControllerState a_state() {
   return state;
 }
 
-JudgeState a_judge_state() {
-  JudgeState state{.controller = a_state(), .places = 2, .errors = {}, .reruns_ago = {0, 7, 98}};
+ControllerState a_state_with_errors() {
+  ControllerState state = a_state();
+  state.sites = 2;
+  state.reruns_ago = {0, 7, 98};
   for (std::uint32_t i = 0; i < 6; ++i) state.errors.push_back({.samples = i, .mean_sum = 0.01 * i});
-  state.controller.units[1].admitted_for = RiskKind::error;
-  state.controller.options.selector = Selector::trial;
+  state.units[1].admitted_for = RiskKind::error;
+  state.options.selector = Selector::trial;
   return state;
 }
 
@@ -145,36 +147,38 @@ struct Payloads {
 TEST(StateFile, WhatIsEncodedIsDecoded) {
   const ControllerState state = a_state();
   const LoadedState loaded = decode(encode_state(state, {{"trainer", std::string("\0\1\2", 3)}, {"empty", ""}}));
-  EXPECT_EQ(loaded.state.controller, state);
-  EXPECT_EQ(loaded.state.places, 0U);
+  EXPECT_EQ(loaded.state, state);
+  EXPECT_EQ(loaded.state.sites, 0U);
   EXPECT_EQ(loaded.extra_sections, (ExtraSections{{"trainer", std::string("\0\1\2", 3)}, {"empty", ""}}));
-  EXPECT_EQ(decode(encode_state(ControllerState{})).state, JudgeState{});
+  EXPECT_EQ(decode(encode_state(ControllerState{})).state, ControllerState{});
 }
 
-TEST(StateFile, WhatAJudgeRemembersIsDecodedToo) {
-  const JudgeState state = a_judge_state();
+TEST(StateFile, ErrorsAndRerunsAreDecodedToo) {
+  const ControllerState state = a_state_with_errors();
   const LoadedState loaded = decode(encode_state(state, {{"trainer", "x"}}));
   EXPECT_EQ(loaded.state, state);
   EXPECT_EQ(loaded.extra_sections, (ExtraSections{{"trainer", "x"}}));
-  JudgeState without = state;
-  without.places = 0;
+  ControllerState without = state;
+  without.sites = 0;
   without.errors.clear();
   EXPECT_EQ(decode(encode_state(without)).state, without);
   without.reruns_ago.clear();
-  EXPECT_EQ(encode_state(without), encode_state(state.controller));
+  without.units[1].admitted_for = RiskKind::fall;
+  without.options.selector = a_state().options.selector;
+  EXPECT_EQ(encode_state(without), encode_state(a_state()));
 }
 
 TEST(StateFile, TheLayoutIsTheDocumentedOne) {
   const LoadedState loaded = decode(Payloads{}.file().seal());
-  ASSERT_EQ(loaded.state.controller.units.size(), 1U);
-  EXPECT_EQ(loaded.state.controller.units[0].name, "a");
-  EXPECT_EQ(loaded.state.controller.units[0].samples, 5U);
-  EXPECT_EQ(loaded.state.controller.units[0].mean_sum, 0.5);
-  EXPECT_EQ(loaded.state.controller.units[0].ratios, std::vector<double>{1.0});
-  EXPECT_EQ(loaded.state.controller.options, Options{}) << "an option that a file does not have is the default";
+  ASSERT_EQ(loaded.state.units.size(), 1U);
+  EXPECT_EQ(loaded.state.units[0].name, "a");
+  EXPECT_EQ(loaded.state.units[0].samples, 5U);
+  EXPECT_EQ(loaded.state.units[0].mean_sum, 0.5);
+  EXPECT_EQ(loaded.state.units[0].ratios, std::vector<double>{1.0});
+  EXPECT_EQ(loaded.state.options, Options{}) << "an option that a file does not have is the default";
 }
 
-TEST(StateFile, TheLayoutOfAJudgesSectionsIsTheDocumentedOne) {
+TEST(StateFile, TheLayoutOfErrorsAndRerunsIsTheDocumentedOne) {
   std::string errors;
   HandMadeFile::put(errors, 2, 4);
   HandMadeFile::put(errors, 7, 4);
@@ -186,13 +190,13 @@ TEST(StateFile, TheLayoutOfAJudgesSectionsIsTheDocumentedOne) {
   HandMadeFile::put(reruns, 0, 4);
   HandMadeFile::put(reruns, 98, 4);
   const LoadedState loaded = decode(Payloads{}.file().section("errors", errors).section("reruns", reruns).seal());
-  EXPECT_EQ(loaded.state.places, 2U);
+  EXPECT_EQ(loaded.state.sites, 2U);
   EXPECT_EQ(loaded.state.errors, (std::vector<ErrorState>{{.samples = 7, .mean_sum = 0.25}, {}}));
   EXPECT_EQ(loaded.state.reruns_ago, (std::vector<std::uint32_t>{0, 98}));
   EXPECT_TRUE(loaded.extra_sections.empty());
 }
 
-TEST(StateFile, DamagedSectionsOfAJudgeAreErrors) {
+TEST(StateFile, DamagedErrorsAndRerunsAreErrors) {
   const auto numbers = [](const std::vector<std::uint32_t>& values) {
     std::string out;
     for (const std::uint32_t value : values) HandMadeFile::put(out, value, 4);
@@ -226,17 +230,17 @@ TEST(StateFile, DamagedSectionsOfAJudgeAreErrors) {
     const std::string error = decode_error(Payloads{}.file().section(cases[i].first, cases[i].second).seal());
     EXPECT_TRUE(error.starts_with("[state] section \"" + cases[i].first)) << "case " << i << ": " << error;
   }
-  JudgeState bad = a_judge_state();
+  ControllerState bad = a_state_with_errors();
   bad.errors.pop_back();
   EXPECT_THROW(encode_state(bad), Error);
-  bad = a_judge_state();
+  bad = a_state_with_errors();
   bad.reruns_ago.assign(100, 0);
   EXPECT_THROW(encode_state(bad), Error);
   EXPECT_THROW(encode_state(ControllerState{}, {{"errors", ""}}), Error);
 }
 
 TEST(StateFile, EveryFlippedByteIsFound) {
-  const std::string good = encode_state(a_judge_state(), {{"more", "bytes"}});
+  const std::string good = encode_state(a_state_with_errors(), {{"more", "bytes"}});
   for (std::size_t at = 0; at < good.size(); ++at) {
     for (const int flip : {1, 2, 4, 8, 16, 32, 64, 128, 255}) {
       std::string bad = good;
@@ -272,7 +276,7 @@ TEST(StateFile, UnknownSectionsAndOptionsAreSkipped) {
   HandMadeFile made = payloads.file();
   made.section("units.temperature", "warm");
   const LoadedState loaded = decode(made.seal());
-  EXPECT_EQ(loaded.state.controller.options.beta, 0.25);
+  EXPECT_EQ(loaded.state.options.beta, 0.25);
   EXPECT_EQ(loaded.extra_sections.at("units.temperature"), "warm");
 }
 
@@ -398,10 +402,10 @@ TEST(StateFile, SavesAndLoadsFiles) {
   const std::string path = folder.file("state.gnmr");
   save_state(path, ControllerState{});
   save_state(path, a_state(), {{"x", "y"}});
-  EXPECT_EQ(load_state(path).state.controller, a_state());
+  EXPECT_EQ(load_state(path).state, a_state());
   EXPECT_EQ(load_state(path).extra_sections, (ExtraSections{{"x", "y"}}));
-  save_state(path, a_judge_state());
-  EXPECT_EQ(load_state(path).state, a_judge_state());
+  save_state(path, a_state_with_errors());
+  EXPECT_EQ(load_state(path).state, a_state_with_errors());
   EXPECT_EQ(folder.entries(), 1U);
 }
 
@@ -427,7 +431,7 @@ TEST(StateFile, AFullDiskLeavesTheOldState) {
     const test::FileSizeLimit limit(64);
     EXPECT_THROW(save_state(path, ControllerState{}), Error);
   }
-  EXPECT_EQ(load_state(path).state.controller, a_state());
+  EXPECT_EQ(load_state(path).state, a_state());
   EXPECT_EQ(folder.entries(), 1U);
 }
 

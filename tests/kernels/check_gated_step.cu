@@ -124,7 +124,7 @@ class InParts {
         gate_(1),
         alarm_(1) {}
 
-  StepNumbers run(const Model& model, const std::vector<std::uint8_t>& flags, Hold hold, double learning_rate) {
+  StepNumbers run(const Model& model, const std::vector<std::uint8_t>& flags, HoldRule hold, double learning_rate) {
     norms_.sum_squares(model.slices(), sums_.data(), nullptr);
     norms_.clip(sums_.data(), kMaxNorm, {.gate = gate_.data()}, nullptr);
     gather_.set(model.lists(), nullptr);
@@ -166,7 +166,7 @@ void check_against_parts(Checks& checks) {
   InParts parts(settings);
   OnDevice<double> loss(1);
   OnDevice<std::byte> more(std::vector<std::byte>(40, std::byte{7}));
-  std::vector<std::uint8_t> flags(kUnits, unit_flag::kFree);
+  std::vector<std::uint8_t> flags(kUnits, gate_flag::kFree);
   std::string trouble;
   const int steps = checks.is_small() ? 24 : 40;
   std::uint64_t settled = 0;  // recordings after the first steps
@@ -176,8 +176,8 @@ void check_against_parts(Checks& checks) {
     mine.draw_gradients(77, step);
     theirs.draw_gradients(77, step);
     loss.put({1.5 + step});
-    flags[static_cast<std::size_t>(step) % kUnits] ^= unit_flag::kFree;
-    const Hold hold = step % 3 == 0 ? Hold::for_trial : step % 3 == 1 ? Hold::for_guard : Hold::never;
+    flags[static_cast<std::size_t>(step) % kUnits] ^= gate_flag::kFree;
+    const HoldRule hold = step % 3 == 0 ? HoldRule::for_trial : step % 3 == 1 ? HoldRule::for_guard : HoldRule::never;
     const double learning_rate = 1e-3 / (step + 1);
     const UnitLists lists = mine.lists();
     const StepTicket ticket = gated.run({.gradients = mine.slices(),
@@ -244,7 +244,7 @@ void check_host_time(Checks& checks) {
   }
   GatedStep gated({.parameters = kMany, .units = kMany, .signals = settings, .max_norm = 1.0});
   gated.set_tensors(tensors, lists.indices, nullptr);
-  const std::vector<std::uint8_t> flags(kMany, unit_flag::kFree);
+  const std::vector<std::uint8_t> flags(kMany, gate_flag::kFree);
   std::vector<double> microseconds;
   bool was_busy = true;
   cudaEvent_t passed = nullptr;
@@ -259,7 +259,7 @@ void check_host_time(Checks& checks) {
     stay<<<1, 1>>>(5'000'000ull);
     must(cudaEventRecord(passed, nullptr));
     const auto start = std::chrono::steady_clock::now();
-    gated.run({.gradients = slices, .lists = lists, .loss = loss.data(), .flags = flags, .hold = Hold::for_trial},
+    gated.run({.gradients = slices, .lists = lists, .loss = loss.data(), .flags = flags, .hold = HoldRule::for_trial},
               nullptr);
     const double time = 1e6 * std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     if (step < 4) continue;  // recorded, and launched for the first time

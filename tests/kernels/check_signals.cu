@@ -94,8 +94,8 @@ void check_many_units(Checks& checks) {
   for (int i = 0; i < 40 && trouble.empty(); ++i) {
     const NormArrays arrays(run.next());
     WatchedStep step{.norms = arrays.norms, .sampled = arrays.sampled};
-    step.flags.assign(units, unit_flag::kFree);
-    step.hold = i % 5 == 0 ? Hold::for_trial : i % 5 == 1 ? Hold::for_guard : Hold::never;
+    step.flags.assign(units, gate_flag::kFree);
+    step.hold = i % 5 == 0 ? HoldRule::for_trial : i % 5 == 1 ? HoldRule::for_guard : HoldRule::never;
     reference.set_flags(step.flags);
     const StepAlarm& expected = reference.observe(step.inputs(), step.hold);
     const Answer answer = watcher.observe(step, 1);

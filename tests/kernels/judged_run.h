@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A judge of the core on random norms and errors, and what a device that watches the same run must find.
+// A controller of the core on random norms and errors, and what a device that watches the same run must find.
 //
 // Goals: the host's reference and the device's kernels are compared with the core by the same steps.
 #pragma once
@@ -8,12 +8,13 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "core/random_errors.h"
 #include "core/random_run.h"
-#include "gnmr/core/judge.h"
+#include "core/run_step.h"
 #include "gnmr/core/signal_rules.h"
 #include "gnmr/kernels/signals.h"
 
@@ -46,6 +47,19 @@ inline SignalSettings settings_of(const Options& options, Selector selector) {
           .alarm = {.common_share = options.common_share, .basis = basis_of(selector)}};
 }
 
+/// What a gate knows of the units before the next step.
+inline std::vector<std::uint8_t> flags_of(const Controller& controller) {
+  const ControllerState state = controller.save();
+  std::vector<std::uint8_t> flags;
+  for (UnitIndex unit = 0; unit < state.units.size(); ++unit) {
+    const UnitState& known = state.units[unit];
+    const bool free = !controller.units()[unit].forced && !known.in_recovery && known.wait_steps == 0;
+    flags.push_back(
+        static_cast<std::uint8_t>((free ? gate_flag::kFree : 0) | (known.zero_muted ? gate_flag::kZeroMuted : 0)));
+  }
+  return flags;
+}
+
 /// The same memory with every ring turned so that its spare slot is the first, and nothing in it.
 inline SignalMemory turned(const SignalMemory& memory, std::uint32_t window) {
   SignalMemory result = memory;
@@ -69,7 +83,7 @@ struct WatchedStep {
   std::vector<std::uint8_t> sampled = {};
   std::vector<std::uint8_t> flags = {};
   std::vector<std::uint8_t> patrol = {};  // empty: none
-  Hold hold = Hold::never;
+  HoldRule hold = HoldRule::never;
 
   std::vector<Risk> risks = {};
   std::vector<double> severities = {};
@@ -99,21 +113,21 @@ inline std::string difference(const WatchedStep& step, const StepAlarm& alarm, c
   return "";
 }
 
-/// A judged run of random units, step by step, reruns included.
+/// A run of random units with lag 0, step by step, reruns included.
 class JudgedRun {
  public:
   explicit JudgedRun(std::uint64_t seed)
       : random_(seed),
         units_(gnmr::testing::random_units(random_, 3 + random_.below(60))),
-        judge_(units_, options(random_), {.places = kPlaces, .expected = {0.02, 0.0}, .can_rerun = true}),
+        controller_(units_, options(random_), {.can_rerun = true, .sites = kSites, .expected_errors = {0.02, 0.0}}),
         norms_(random_, units_.size()),
-        errors_(random_, units_.size(), kPlaces) {}
+        errors_(random_, units_.size(), kSites) {}
 
   std::uint32_t units() const { return static_cast<std::uint32_t>(units_.size()); }
-  SignalSettings settings() const { return settings_of(judge_.controller().options(), judge_.selector()); }
+  SignalSettings settings() const { return settings_of(controller_.options(), controller_.selector()); }
 
   /// The memory of the core after the last step that has ended.
-  SignalMemory memory() const { return memory_of(judge_.save().controller, settings()); }
+  SignalMemory memory() const { return memory_of(controller_.save(), settings()); }
 
   /// Whether the step has ended: no rerun of it is to come.
   bool has_ended() const { return !rerun_; }
@@ -129,20 +143,21 @@ class JudgedRun {
   }
 
  private:
-  static constexpr std::uint32_t kPlaces = 2;
+  static constexpr std::uint32_t kSites = 2;
 
   static Options options(Random& random) {
     Options drawn = gnmr::testing::random_options(random);
     drawn.max_cost = 1.0;  // with few units a smaller limit may leave room for none
+    drawn.lag = 0;
     return drawn;
   }
 
-  Hold hold(bool may_rerun) const {
-    const Guard guard = judge_.controller().options().guard;
-    const bool may = may_rerun && judge_.reruns_left() > 0;
-    if (judge_.selector() == Selector::trial && may) return Hold::for_trial;
-    if (guard == Guard::skip) return Hold::for_guard;
-    return guard == Guard::replay && judge_.selector() != Selector::trial && may ? Hold::for_guard : Hold::never;
+  HoldRule hold(bool may_rerun) const {
+    const Guard guard = controller_.guard();
+    const bool by_trial = controller_.selector() == Selector::trial;
+    if (by_trial && may_rerun) return HoldRule::for_trial;
+    if (guard == Guard::skip) return HoldRule::for_guard;
+    return guard == Guard::replay && !by_trial && may_rerun ? HoldRule::for_guard : HoldRule::never;
   }
 
   void take_norms() {
@@ -151,10 +166,10 @@ class JudgedRun {
     step_.sampled = arrays.sampled;
   }
 
-  void take_findings() {
-    step_.alarm = judge_.alarm();
+  void take_alarm(const gnmr::Alarm& alarm) {
+    step_.alarm = alarm;
     for (UnitIndex unit = 0; unit < units_.size(); ++unit) {
-      const gnmr::Signals signals = judge_.controller().signals(unit);
+      const gnmr::Signals signals = controller_.signals(unit);
       step_.risks[unit] = static_cast<Risk>(signals.risk);
       step_.severities[unit] = signals.risk == RiskKind::none ? 0.0 : signals.severity;
     }
@@ -163,53 +178,70 @@ class JudgedRun {
   void take_step() {
     const std::vector<double> errors = errors_.patrol();
     const bool may_rerun = random_.chance(0.9);
+    const bool may = may_rerun && controller_.reruns_left() > 0;
     step_ = {};
     step_.risks.resize(units_.size());
     step_.severities.resize(units_.size());
-    step_.hold = hold(may_rerun);
+    step_.hold = hold(may);
     take_norms();
-    const ControllerState before = judge_.save().controller;
-    for (UnitIndex unit = 0; unit < units_.size(); ++unit) {
-      step_.flags.push_back(static_cast<std::uint8_t>((judge_.controller().is_free(unit) ? unit_flag::kFree : 0) |
-                                                      (before.units[unit].zero_muted ? unit_flag::kZeroMuted : 0)));
+    step_.flags = flags_of(controller_);
+    const Outcome& outcome = gnmr::testing::run_step(
+        controller_,
+        {.step = ++number_, .norms = step_.norms, .sampled = step_.sampled, .errors = errors, .may_rerun = may_rerun});
+    step_.alarmed = outcome.alarmed;
+    step_.held = outcome.action != Action::apply || (may && asks_for_replay(outcome));
+    take_patrol(errors, outcome.findings);
+    take_alarm(outcome.alarm);
+    rerun_ = gnmr::testing::wants_trial(outcome);
+    // A replay, which nothing observes, is over at once.
+    if (outcome.action == Action::rerun && !rerun_) {
+      controller_.report({.step = number_, .done = Completion::rerun_failed});
     }
-    const Hearing& hearing =
-        judge_.hear({.step = ++number_, .norms = step_.norms, .sampled = step_.sampled}, errors, may_rerun);
-    step_.alarmed = hearing.alarmed;
-    step_.held = hearing.action != Action::proceed;
-    take_patrol(errors, hearing.standing_out);
-    take_findings();
-    rerun_ = hearing.action == Action::trial;
-    if (!rerun_) judge_.decide();
   }
 
-  void take_patrol(const std::vector<double>& errors, std::span<const UnitIndex> standing_out) {
+  /// A gate holds for a replay before it is known whether anybody will be admitted.
+  bool asks_for_replay(const Outcome& outcome) const {
+    const Selector selector = controller_.selector();
+    if (controller_.guard() != Guard::replay || selector == Selector::trial) return false;
+    const auto is_free = [this](UnitIndex unit) { return (step_.flags[unit] & gate_flag::kFree) != 0; };
+    const std::span<const UnitIndex> risks = outcome.alarm.risks;
+    if (selector == Selector::norms) {
+      return !outcome.alarm.common && std::any_of(risks.begin(), risks.end(), is_free);
+    }
+    if (selector == Selector::evidence_after_alarm && risks.empty()) return false;
+    return std::any_of(outcome.findings.begin(), outcome.findings.end(),
+                       [&](const gnmr::Finding& finding) { return is_free(finding.unit); });
+  }
+
+  void take_patrol(const std::vector<double>& errors, std::span<const gnmr::Finding> findings) {
     if (errors.empty()) return;
     step_.patrol.assign(units_.size(), 0);
     for (std::size_t i = 0; i < errors.size(); ++i) {
-      if (!std::isnan(errors[i])) step_.patrol[i / kPlaces] |= patrol_flag::kMeasured;
+      if (!std::isnan(errors[i])) step_.patrol[i / kSites] |= patrol_flag::kMeasured;
     }
-    for (const UnitIndex unit : standing_out) step_.patrol[unit] |= patrol_flag::kStandsOut;
+    for (const gnmr::Finding& finding : findings) step_.patrol[finding.unit] |= patrol_flag::kStandsOut;
   }
 
   /// Other norms and a verdict, or a rerun that failed: then the same norms, which are remembered now.
   void take_rerun() {
     rerun_ = false;
     step_.is_rerun = true;
-    step_.hold = Hold::never;
+    step_.hold = HoldRule::never;
     step_.patrol.clear();
     if (random_.chance(0.1)) {
-      judge_.decide();
+      controller_.report({.step = number_, .done = Completion::rerun_failed});
       return;
     }
     take_norms();
-    judge_.conclude({.step = number_, .norms = step_.norms, .sampled = step_.sampled}, errors_.trial());
-    take_findings();
+    const std::vector<double> errors = errors_.trial();
+    const Outcome& outcome = gnmr::testing::run_step(
+        controller_, {.step = number_, .norms = step_.norms, .sampled = step_.sampled, .errors = errors});
+    take_alarm(outcome.alarm);
   }
 
   Random random_;
   std::vector<Unit> units_;
-  Judge judge_;
+  Controller controller_;
   RandomRun norms_;
   RandomErrors errors_;
   std::int64_t number_ = 0;

@@ -68,20 +68,17 @@ TEST(HostSignals, GoesOnFromTheMemoryOfTheCore) {
 TEST(HostSignals, FindsTheRisksOfTheGoldenTraces) {
   for (const std::string& name : io::golden::golden_names()) {
     const io::golden::GoldenRun run = io::golden::load_golden(name);
-    Controller controller(run.units, run.options);
+    Controller controller = gnmr::testing::norms_controller(run.units, run.options);
     const auto units = static_cast<std::uint32_t>(run.units.size());
     const SignalSettings settings = testing::settings_of(run.options, Selector::norms);
     HostSignals signals(units, settings);
     for (const io::golden::GoldenRow& row : run.rows) {
-      const ControllerState before = controller.save();
-      std::vector<std::uint8_t> flags(units);
-      for (UnitIndex unit = 0; unit < units; ++unit) {
-        flags[unit] = static_cast<std::uint8_t>((controller.is_free(unit) ? unit_flag::kFree : 0) |
-                                                (before.units[unit].zero_muted ? unit_flag::kZeroMuted : 0));
-      }
-      signals.set_flags(flags);
-      const StepAlarm& alarm = signals.observe({.norms = row.norms.data(), .sampled = row.sampled.data()}, Hold::never);
-      const gnmr::Alarm& expected = controller.observe({.step = row.step, .norms = row.norms, .sampled = row.sampled});
+      signals.set_flags(testing::flags_of(controller));
+      const StepAlarm& alarm =
+          signals.observe({.norms = row.norms.data(), .sampled = row.sampled.data()}, HoldRule::never);
+      const Outcome& outcome =
+          gnmr::testing::run_step(controller, {.step = row.step, .norms = row.norms, .sampled = row.sampled});
+      const gnmr::Alarm& expected = outcome.alarm;
       ASSERT_EQ(alarm.centre, expected.centre) << name << ", step " << row.step;
       ASSERT_EQ(alarm.common != 0, expected.common) << name << ", step " << row.step;
       std::vector<UnitIndex> risks;
@@ -94,7 +91,7 @@ TEST(HostSignals, FindsTheRisksOfTheGoldenTraces) {
       ASSERT_EQ(risks, std::vector<UnitIndex>(expected.risks.begin(), expected.risks.end()))
           << name << ", step " << row.step;
       // Candidates before the decision are those that it admits or denies, but for units released in it.
-      const Decision& decision = controller.decide();
+      const Decision& decision = outcome.decision;
       if (decision.released.empty()) {
         ASSERT_EQ(has_candidates(settings.alarm, alarm.counts), !decision.admitted.empty() || !decision.denied.empty())
             << name << ", step " << row.step;

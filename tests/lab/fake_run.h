@@ -67,7 +67,7 @@ inline void write_fake_run(const FakeRun& fake) {
   info.settings = fake.settings;
   run::save_run_info(folder, info);
   run::MetricsWriter metrics({.path = folder.metrics()});
-  Controller controller(fake_units(), fake.settings.options);
+  Controller controller(fake_units(), fake.settings.options, norms_only());
   io::JournalWriter journal({.path = folder.journal(), .in_background = false});
   journal.header(controller.units(), controller.options(), "");
   std::size_t recovered = 0;
@@ -81,12 +81,13 @@ inline void write_fake_run(const FakeRun& fake) {
                                  .high = static_cast<std::int64_t>(recovered)});
     const bool burst = fake.burst_step > 0 && step >= fake.burst_step && step < fake.burst_step + 3;
     const std::vector<double> norms{burst ? 20.0 : 1.0, 1.0, 1.0, 1.0};
-    const Alarm& alarm = controller.observe({.step = step, .norms = norms});
-    const Decision& decision = controller.decide();
+    controller.begin(step);
+    const Outcome& outcome = controller.report({.step = step, .norms = norms});
+    const Decision& decision = outcome.decision;
     for (const io::JournalTrial& trial : fake.trials) {
       if (trial.step == step) journal.trial(trial);
     }
-    journal.step(controller, alarm, decision);
+    journal.step(controller, outcome.alarm, decision);
     recovered = fake.settings.controller == "gnmr" ? decision.recovered.size() : 0;
   }
   if (fake.steps_done == fake.settings.steps) {

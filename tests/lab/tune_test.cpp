@@ -113,12 +113,13 @@ TEST(Tuner, AgreesWithAControllerAndItsScore) {
   const TuneBlock block = noisy_run(200, kFaults);
   const std::vector<TuneResult> results = replay_all(block, {}, kGrid, {.truth = true});
   for (const std::size_t index : {std::size_t{0}, std::size_t{7}, results.size() - 1}) {
-    Controller controller(some_units(), results[index].candidate.options);
+    Controller controller(some_units(), results[index].candidate.options, norms_only());
     DetectionScore detection(kUnits);
     std::uint64_t risks = 0, admissions = 0, denials = 0, recovered = 0;
     for (std::size_t row = 0; row < block.steps.size(); ++row) {
       const std::span norms = std::span(block.norms).subspan(row * kUnits, kUnits);
-      const Decision& decision = controller.step({.step = block.steps[row], .norms = norms});
+      controller.begin(block.steps[row]);
+      const Decision& decision = controller.report({.step = block.steps[row], .norms = norms}).decision;
       for (UnitIndex unit = 0; unit < kUnits; ++unit)
         risks += controller.signals(unit).risk != RiskKind::none ? 1U : 0U;
       admissions += decision.admitted.size();

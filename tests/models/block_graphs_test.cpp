@@ -276,7 +276,7 @@ TEST(BlockGraphs, LeaveAloneWhatIsMeasured) {
     const at::NoGradGuard no_gradients;
     trained.loss(1);
   }
-  trained.units->begin_step(1, nn::Pass::trial);
+  trained.units->begin_step(1, PassKind::trial);
   trained.gradients_of(trained.loss(1));
   EXPECT_EQ(trained.statistics().replays, replays);
   EXPECT_EQ(trained.statistics().captures, kBlocks);

@@ -95,7 +95,7 @@ SharedCourse train_shared(const SharedSettings& settings, bool shares) {
   const std::vector<std::vector<UnitIndex>> high{{}, {1}, {0, 4, 9}};
   for (std::size_t step = 0; step < high.size(); ++step) {
     units.request(high[step]);
-    for (const nn::Pass pass : {nn::Pass::step, nn::Pass::trial, nn::Pass::replay}) {
+    for (const PassKind pass : {PassKind::step, PassKind::trial, PassKind::replay}) {
       model->zero_grad();
       units.begin_step(static_cast<std::int64_t>(step), pass);
       run_steps(model, units, settings,

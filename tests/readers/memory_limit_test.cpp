@@ -183,9 +183,8 @@ TEST_F(MemoryLimit, StatesOfRuns) {
     const std::vector<double> norms{1.0, 2.0};
     for (std::int64_t step = 1; step < 6; ++step) {
       supervisor.begin(step);
-      supervisor.high(step);
-      if (lag == 0) supervisor.observe({.step = step, .norms = norms}, {});
-      if (lag == 1 && step > 1) supervisor.settle({.observation = {.step = step - 1, .norms = norms}});
+      const std::int64_t reported = step - lag;
+      if (reported > 0) supervisor.report({.step = reported, .norms = norms}, {});
     }
     put_file(at("controller.gnmr"), supervisor.save());
     check(at("controller.gnmr"), [&](const std::string& path) {

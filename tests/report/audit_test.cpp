@@ -204,7 +204,7 @@ TEST_F(AuditOf, WhatIsNotKnownIsNotGuessed) {
 
 TEST_F(AuditOf, AWatchedRunHasNothingToAudit) {
   tell();
-  run_.journal->modes = {{.mode = io::JournalModeKind::watch, .why = "dry run"}};
+  run_.journal->modes = {{.mode = Mode::watch, .why = "dry run"}};
   EXPECT_TRUE(audit().recoveries.empty());
   EXPECT_EQ(audit().seconds(), 0);
 }

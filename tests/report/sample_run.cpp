@@ -72,7 +72,7 @@ class SampleWriter {
     std::ofstream metrics(directory_ / "metrics.jsonl", std::ios::binary);
     Options options;
     options.max_o = kBudget;
-    Controller controller(units_, options);
+    Controller controller(units_, options, norms_only());
     const bool journaled = sample_.controller != "none";
     const auto existing = io::ExistingFile::replace;
     io::SignalsWriter signals({.path = (directory_ / "signals.bin").string(),
@@ -84,18 +84,18 @@ class SampleWriter {
       journal = std::make_unique<io::JournalWriter>(io::JournalSettings{
           .path = (directory_ / "journal.jsonl").string(), .existing = existing, .in_background = false});
       journal->header(units_, options, "2026-03-01T09:00:00Z");
-      journal->mode({.mode = sample_.controller == "watch" ? io::JournalModeKind::watch : io::JournalModeKind::armed,
-                     .why = "as configured"});
+      journal->mode({.mode = sample_.controller == "watch" ? Mode::watch : Mode::armed, .why = "as configured"});
     }
     std::vector<UnitIndex> high;
     for (std::int64_t step = 1; step <= sample_.steps; ++step) {
       const std::vector<double> norms = norms_of(step, high);
-      const Alarm& alarm = controller.observe({.step = step, .norms = norms});
+      controller.begin(step);
+      const Outcome& outcome = controller.report({.step = step, .norms = norms});
       signals.write(step, controller);
-      const Decision& decision = controller.decide();
+      const Decision& decision = outcome.decision;
       const double loss = loss_at(step, norms);
       if (journal && sample_.with_trials) write_trial(*journal, step, loss);
-      if (journal) journal->step(controller, alarm, decision, {.loss = loss, .clip_coefficient = 0.8});
+      if (journal) journal->step(controller, outcome.alarm, decision, {.loss = loss, .clip_coefficient = 0.8});
       write_metrics(metrics, step, loss, norms, high.size());
       high.clear();
       if (sample_.controller == "gnmr") high.assign(decision.recovered.begin(), decision.recovered.end());

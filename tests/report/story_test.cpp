@@ -195,8 +195,7 @@ TEST_F(StoryOf, ModesResumesNotesAndDroppedLines) {
   step(1);
   step(2).events = {event(2, "a", JournalEventKind::admitted)};
   io::Journal& journal = *run_.journal;
-  journal.modes = {{.mode = io::JournalModeKind::watch, .why = "dry run"},
-                   {.mode = io::JournalModeKind::high, .why = "by hand", .after_step = 2}};
+  journal.modes = {{.mode = Mode::watch, .why = "dry run"}, {.mode = Mode::high, .why = "by hand", .after_step = 2}};
   journal.resumes = {{.step = 2}};
   journal.notes = {{.dropped = 7, .text = "lines could not be written", .after_step = 1}};
   journal.dropped = 7;

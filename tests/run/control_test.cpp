@@ -18,7 +18,6 @@ namespace {
 using gnmr::test::error_of;
 using gnmr::test::put_file;
 using gnmr::test::TemporaryFolder;
-using Mode = io::JournalModeKind;
 
 TEST(ControlFile, TellsEachWordOnce) {
   const TemporaryFolder folder;

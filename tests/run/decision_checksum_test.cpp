@@ -16,7 +16,7 @@ using Indices = std::vector<UnitIndex>;
 TEST(DecisionChecksum, SeesEachPartOfADecision) {
   const Indices one{1}, two{2}, none;
   std::set<std::uint32_t> seen;
-  const auto add = [&](const Ruling& ruling) { EXPECT_TRUE(seen.insert(checksum_of(ruling)).second); };
+  const auto add = [&](const Outcome& outcome) { EXPECT_TRUE(seen.insert(checksum_of(outcome)).second); };
   add({});
   add({.decision = {.step = 1}});
   add({.decision = {.common = true}});
@@ -28,7 +28,7 @@ TEST(DecisionChecksum, SeesEachPartOfADecision) {
   add({.decision = {.released = one}});
   add({.verdict = Verdict::numeric});
   add({.action = Action::hold});
-  EXPECT_EQ(checksum_of(Ruling{.decision = {.recovered = none}}), checksum_of(Ruling{}));
+  EXPECT_EQ(checksum_of(Outcome{.decision = {.recovered = none}}), checksum_of(Outcome{}));
 }
 
 TEST(DecisionChecksum, SeesEachPartOfTheCommonState) {
@@ -53,15 +53,15 @@ TEST(DecisionChecksum, EqualSupervisorsHaveEqualOnes) {
   for (std::int64_t step = 1; step < 8; ++step) {
     const std::vector<double> norms{1.0, step == 5 ? 100.0 : 1.0};
     for (Supervisor* each : {&one, &two}) {
-      each->high(step);
-      each->observe({.step = step, .norms = norms}, {});
+      each->begin(step);
+      each->report({.step = step, .norms = norms}, {});
     }
     EXPECT_EQ(one.checksum(), two.checksum());
   }
   const std::uint32_t before = one.checksum();
-  one.set_mode(io::JournalModeKind::watch, "a test");
+  one.set_mode(Mode::watch, "a test");
   EXPECT_NE(one.checksum(), before);
-  one.set_mode(io::JournalModeKind::armed, "a test");
+  one.set_mode(Mode::armed, "a test");
   EXPECT_EQ(one.checksum(), before);
   one.set_rules(parse_switch_rules({"a=high"}));
   EXPECT_NE(one.checksum(), before);

@@ -14,7 +14,15 @@
 namespace gnmr::run {
 namespace {
 
-using io::JournalModeKind;
+/// What a plan says of its run.
+struct RunPlan {
+  std::int64_t step = 0;
+  std::int64_t batch = 0;
+  PassKind pass = PassKind::step;
+  bool again = false;
+  HoldRule hold = HoldRule::never;
+  bool operator==(const RunPlan&) const = default;
+};
 
 constexpr UnitIndex kGatedUnits = 6;
 
@@ -31,7 +39,7 @@ SupervisorSettings settings() {
   settings.options.max_o = 3;
   settings.options.common_share = 1;
   settings.options.lag = 1;
-  settings.backend = {.places = 1, .expected = {0.01}, .can_rerun = true};
+  settings.backend = {.can_rerun = true, .expected_errors = {0.01}};
   return settings;
 }
 
@@ -42,21 +50,23 @@ class LateRun {
       : supervisor(gated_units(), given, files) {}
 
   struct Line {
-    StepPlan plan;
+    RunPlan plan;
     bool held = false;
     std::vector<UnitIndex> high = {};
     std::vector<UnitIndex> decided = {};
-    Action action = Action::proceed;
+    Action action = Action::apply;
+    PassKind rerun = PassKind::step;
     bool operator==(const Line&) const = default;
   };
 
   void begin(std::int64_t step) {
-    Line line{.plan = supervisor.begin(step)};
-    const auto high = supervisor.high(step);
+    const StepPlan& plan = supervisor.begin(step);
+    Line line{.plan = {plan.step, plan.batch, plan.pass, plan.again, plan.hold}};
+    const auto high = supervisor.high();
     line.high.assign(high.begin(), high.end());
     const std::vector<double> values = norms(line);
     for (std::size_t unit = 0; unit < kGatedUnits && line.plan.hold == HoldRule::for_trial; ++unit) {
-      line.held = line.held || (values[unit] > 10 && (supervisor.gate_flags()[unit] & 1U) != 0);
+      line.held = line.held || (values[unit] > 10 && (plan.gate_flags[unit] & gate_flag::kFree) != 0);
     }
     waiting.push_back(line);
   }
@@ -68,11 +78,13 @@ class LateRun {
     std::vector<double> errors(kGatedUnits, 0.01);
     if (line.plan.pass == PassKind::trial && is_bad(line.plan.batch)) errors[bad_unit(line.plan.batch)] = 3;
     if (patrol_finds(line)) errors[1] = 3;
-    SettledStep settled{.observation = {.step = line.plan.step, .norms = values}, .errors = errors, .held = line.held};
-    if (line.plan.pass != PassKind::step) settled.rerun = RerunContext{.loss = 1, .norm = 1, .seconds = 0.1};
-    const Ruling& ruling = supervisor.settle(settled);
-    line.decided.assign(ruling.decision.recovered.begin(), ruling.decision.recovered.end());
-    line.action = ruling.action;
+    RunNotes notes;
+    if (line.plan.pass != PassKind::step) notes.rerun = RerunContext{.loss = 1, .norm = 1, .seconds = 0.1};
+    const Outcome& outcome = supervisor.report(
+        {.step = line.plan.step, .norms = values, .errors = errors, .held = line.held}, notes);
+    line.decided.assign(outcome.decision.recovered.begin(), outcome.decision.recovered.end());
+    line.action = outcome.action;
+    line.rerun = outcome.rerun;
     lines.push_back(line);
   }
 
@@ -84,8 +96,7 @@ class LateRun {
   }
 
   /// Everything is settled, as for a checkpoint.
-  std::string save(std::int64_t last) {
-    supervisor.plan(last + 1);
+  std::string save() {
     if (!waiting.empty()) settle();
     return supervisor.save();
   }
@@ -113,14 +124,15 @@ TEST(GatedSupervisor, AHeldBatchComesAgainAsATrialAndItsUnitGoesToRecovery) {
   const test::TemporaryFolder folder;
   LateRun run(settings(), {.journal = folder.file("j")});
   run.run(1, 12);
-  run.save(12);
+  run.save();
   EXPECT_TRUE(run.supervisor.close());
   ASSERT_EQ(run.lines.size(), 12u);
   EXPECT_TRUE(run.lines[6].held);
-  EXPECT_EQ(run.lines[6].action, Action::trial);
+  EXPECT_EQ(run.lines[6].action, Action::rerun);
+  EXPECT_EQ(run.lines[6].rerun, PassKind::trial);
   EXPECT_TRUE(run.lines[6].decided.empty());
   EXPECT_EQ(run.lines[7].plan.batch, 8) << "it was running when the host heard of step 7";
-  EXPECT_EQ(run.lines[8].plan, (StepPlan{.step = 9, .batch = 7, .pass = PassKind::trial, .again = true}));
+  EXPECT_EQ(run.lines[8].plan, (RunPlan{.step = 9, .batch = 7, .pass = PassKind::trial, .again = true}));
   EXPECT_EQ(run.lines[8].decided, (std::vector<UnitIndex>{1}));
   EXPECT_EQ(run.lines[9].plan.batch, 9);
   EXPECT_TRUE(run.lines[9].high.empty());
@@ -150,18 +162,18 @@ TEST(GatedSupervisor, GoesOnFromAnyStepAsIfUnbroken) {
   given.disarm_after = 30;
   LateRun unbroken(given);
   unbroken.run(1, 60);
-  const std::string end = unbroken.save(60);
+  const std::string end = unbroken.save();
   int waited = 0;
   for (std::int64_t done = 0; done < 60; ++done) {
     LateRun first(given);
     first.run(1, done);
-    const std::string saved = first.save(done);
+    const std::string saved = first.save();
     LateRun rest(given);
     EXPECT_TRUE(rest.supervisor.restore(saved).exact());
     EXPECT_EQ(rest.supervisor.save(), saved);
     waited += saved.find(R"("pass":"trial")") != std::string::npos ? 1 : 0;
     rest.run(done + 1, 60);
-    EXPECT_EQ(rest.save(60), end) << "after " << done;
+    EXPECT_EQ(rest.save(), end) << "after " << done;
     first.lines.insert(first.lines.end(), rest.lines.begin(), rest.lines.end());
     EXPECT_EQ(first.lines, unbroken.lines) << "after " << done;
   }
@@ -176,7 +188,7 @@ TEST(GatedSupervisor, WatchingHoldsAndCallsNothing) {
   LateRun run(given);
   run.run(1, 40);
   for (const auto& line : run.lines) {
-    EXPECT_EQ(line.plan, (StepPlan{.step = line.plan.step, .batch = line.plan.step}));
+    EXPECT_EQ(line.plan, (RunPlan{.step = line.plan.step, .batch = line.plan.step}));
     EXPECT_FALSE(line.held);
     EXPECT_TRUE(line.high.empty());
   }
@@ -187,13 +199,13 @@ TEST(GatedSupervisor, TheKillSwitchHoldsFromTheNextStepAndIsToldAfterTheLast) {
   const test::TemporaryFolder folder;
   LateRun run(settings(), {.journal = folder.file("j")});
   run.run(1, 8);  // batch 7 is held
-  run.supervisor.set_mode(JournalModeKind::watch, "a test");
+  run.supervisor.set_mode(Mode::watch, "a test");
   run.run(9, 12);
-  run.supervisor.set_mode(JournalModeKind::high, "a test");
+  run.supervisor.set_mode(Mode::high, "a test");
   run.run(13, 14);
-  run.save(14);
+  run.save();
   EXPECT_TRUE(run.supervisor.close());
-  EXPECT_EQ(run.lines[8].plan, (StepPlan{.step = 9, .batch = 7, .again = true})) << "a plain step: nothing is switched";
+  EXPECT_EQ(run.lines[8].plan, (RunPlan{.step = 9, .batch = 7, .again = true})) << "a plain step: nothing is switched";
   EXPECT_EQ(run.lines[12].high.size(), kGatedUnits);
   const io::Journal journal = io::read_journal(folder.file("j"));
   ASSERT_EQ(journal.modes.size(), 2u);
@@ -204,7 +216,7 @@ TEST(GatedSupervisor, TheKillSwitchHoldsFromTheNextStepAndIsToldAfterTheLast) {
 TEST(GatedSupervisor, WithoutAGateWhatWaitsComesFirst) {
   LateRun late(settings());
   late.run(1, 7);
-  const std::string saved = late.save(7);  // batch 7 waits, batch 8 is planned
+  const std::string saved = late.save();  // batch 7 waits, batch 8 is planned
   SupervisorSettings plain = settings();
   plain.options.lag = 0;
   Supervisor supervisor(gated_units(), plain, {});

@@ -17,7 +17,6 @@
 namespace gnmr::run {
 namespace {
 
-using io::JournalModeKind;
 using Indices = std::vector<UnitIndex>;
 
 constexpr std::size_t kUnits = 6;
@@ -59,10 +58,11 @@ struct Step {
 };
 
 Step take(Supervisor& supervisor, std::int64_t step) {
-  const auto high = supervisor.high(step);
+  supervisor.begin(step);
+  const auto high = supervisor.high();
   Step taken{{high.begin(), high.end()}, supervisor.recovered_count(), {}};
   const std::vector<double> values = norms(step);
-  const Decision& decision = supervisor.observe({.step = step, .norms = values}, {.loss = 1.0});
+  const Decision decision = supervisor.report({.step = step, .norms = values}, {.loss = 1.0}).decision;
   taken.decided.assign(decision.recovered.begin(), decision.recovered.end());
   return taken;
 }
@@ -73,23 +73,21 @@ std::vector<Step> take_all(Supervisor& supervisor, std::int64_t first, std::int6
   return steps;
 }
 
-/// A run with a gate that never closes: a step is settled while the next one runs, but the last one at once.
+/// A run with a gate that never closes: a step is reported while the next one runs, but the last one at once.
 std::vector<Step> take_all_late(Supervisor& supervisor, std::int64_t first, std::int64_t last) {
   std::vector<Step> steps;
-  const auto settle = [&](std::int64_t step) {
+  const auto report = [&](std::int64_t step) {
     const std::vector<double> values = norms(step);
-    const Decision& decision =
-        supervisor.settle({.observation = {.step = step, .norms = values}, .context = {.loss = 1.0}}).decision;
+    const Decision decision = supervisor.report({.step = step, .norms = values}, {.loss = 1.0}).decision;
     steps[static_cast<std::size_t>(step - first)].decided.assign(decision.recovered.begin(), decision.recovered.end());
   };
   for (std::int64_t step = first; step <= last; ++step) {
     EXPECT_EQ(supervisor.begin(step).batch, step);
-    const auto high = supervisor.high(step);
+    const auto high = supervisor.high();
     steps.push_back({{high.begin(), high.end()}, supervisor.recovered_count(), {}});
-    if (step > first) settle(step - 1);
+    if (step > first) report(step - 1);
   }
-  supervisor.plan(last + 1);
-  settle(last);
+  report(last);
   return steps;
 }
 
@@ -106,10 +104,11 @@ TEST(Supervisor, ADecisionHoldsFromTheNextStepOnWithLagOneLater) {
     }
     EXPECT_GT(used, 20u);
     // The decisions are those of a controller on its own.
-    Controller alone(units(), quick_options(lag));
+    Controller alone(units(), quick_options(lag), norms_only());
     for (std::int64_t step = 1; step <= 40; ++step) {
       const std::vector<double> values = norms(step);
-      const Decision& decision = alone.step({.step = step, .norms = values});
+      alone.begin(step);
+      const Decision& decision = alone.report({.step = step, .norms = values}).decision;
       EXPECT_TRUE(std::equal(decision.recovered.begin(), decision.recovered.end(),
                              steps[static_cast<std::size_t>(step - 1)].decided.begin(),
                              steps[static_cast<std::size_t>(step - 1)].decided.end()));
@@ -123,17 +122,17 @@ TEST(Supervisor, TheJournalTellsWhyAnAlarmHadNoRerun) {
   options.max_trials = 0;
   options.selector = Selector::trial;
   {
-    Supervisor supervisor(units(), {.options = options, .backend = {.expected = {0.01}, .can_rerun = true}},
+    Supervisor supervisor(units(), {.options = options, .backend = {.can_rerun = true, .expected_errors = {0.01}}},
                           {.journal = folder.file("j")});
     for (std::int64_t step = 1; step <= 10; ++step) {
-      supervisor.high(step);
+      supervisor.begin(step);
       std::vector<double> values(kUnits, 1.0);
       std::vector<double> patrol(kUnits, 0.01);
       if (step == 7 || step == 9) values[2] = 40;
       if (step == 9) patrol[2] = 5;
-      const Hearing& hearing = supervisor.hear({.step = step, .norms = values}, patrol);
-      EXPECT_EQ(hearing.action, Action::proceed);
-      supervisor.decide({.loss = 1.0});
+      const Outcome& outcome =
+          supervisor.report({.step = step, .norms = values, .errors = patrol}, {.loss = 1.0});
+      EXPECT_EQ(outcome.action, Action::apply);
     }
     EXPECT_TRUE(supervisor.close());
   }
@@ -146,7 +145,7 @@ TEST(Supervisor, WatchingDecidesAndSwitchesNothing) {
   Supervisor armed(units(), {.options = quick_options()}, {});
   Supervisor watching(units(), {.options = quick_options(), .switches = false}, {});
   Supervisor late(units(), {.options = quick_options(), .watch_steps = 20}, {});
-  EXPECT_EQ(watching.mode(), JournalModeKind::watch);
+  EXPECT_EQ(watching.mode(), Mode::watch);
   for (std::int64_t step = 1; step <= 40; ++step) {
     const Step expected = take(armed, step);
     const Step watched = take(watching, step);
@@ -200,13 +199,13 @@ TEST(Supervisor, TheKillSwitchIsImmediateAndWrittenOnce) {
   const test::TemporaryFolder folder;
   Supervisor supervisor(units(), {.options = quick_options()}, {.journal = folder.file("journal")});
   take_all(supervisor, 1, 30);
-  supervisor.set_mode(JournalModeKind::high, "a test");
-  supervisor.set_mode(JournalModeKind::high, "again");
+  supervisor.set_mode(Mode::high, "a test");
+  supervisor.set_mode(Mode::high, "again");
   EXPECT_EQ(take(supervisor, 31).high, (Indices{0, 1, 2, 3, 4, 5}));
   EXPECT_EQ(supervisor.recovered_count(), 0) << "that is no recovery";
-  supervisor.set_mode(JournalModeKind::watch, "a test");
+  supervisor.set_mode(Mode::watch, "a test");
   EXPECT_TRUE(take(supervisor, 32).high.empty());
-  supervisor.set_mode(JournalModeKind::armed, "a test");
+  supervisor.set_mode(Mode::armed, "a test");
   Supervisor calm(units(), {.options = quick_options()}, {});
   take_all(calm, 1, 32);
   EXPECT_EQ(take_all(supervisor, 33, 50), take_all(calm, 33, 50)) << "decisions went on meanwhile";
@@ -251,7 +250,8 @@ TEST(Supervisor, ASmallerBudgetReleasesWhatNoLongerFits) {
   tight.max_o = 1;
   Supervisor after(units(), {.options = tight}, {});
   EXPECT_EQ(after.restore(before.save()).released_units.size(), last.decided.size() - 1);
-  EXPECT_EQ(after.high(step + 1).size(), 1u);
+  after.begin(step + 1);
+  EXPECT_EQ(after.high().size(), 1u);
   EXPECT_THROW(after.restore("nonsense"), Error);
 }
 

@@ -149,7 +149,7 @@ TEST(ProductError, TheExpectedErrorIsWhatRoundingDoes) {
   for (const char* name : {"fp8-tensorwise", "fp8-rowwise", "fp8-deepseek", "mxfp8"}) {
     SmallModel model;
     RecoverableUnits units(model, builtin(name), {});
-    units.begin_step(1, Pass::trial);
+    units.begin_step(1, PassKind::trial);
     model.run(5);
     const std::vector<double> errors = units.errors(units.error_sums());
     const std::vector<double> expected = units.expected_errors();
@@ -177,7 +177,7 @@ TEST(Trial, RunsHighAndMeasuresEachLowPathBesideIt) {
   RecoverableUnits units(model, builtin("fp8-tensorwise"), {.save_in_8_bits = true});
   CuttingHook hook(Site::in_cast, 2);  // layers.0.down
   units.set_hook(&hook);
-  units.begin_step(1, Pass::trial);
+  units.begin_step(1, PassKind::trial);
   model.run(5);
   EXPECT_TRUE(same_bits(all_gradients(model), all_gradients(plain)));
   const std::vector<double> errors = units.errors(units.error_sums());
@@ -204,7 +204,7 @@ TEST(Trial, RunsHighAndMeasuresEachLowPathBesideIt) {
 TEST(Trial, ItsErrorsAreThoseOfTheWholeProducts) {
   SmallModel model;
   RecoverableUnits units(model, builtin("int4-act"), {.allow = {"stem"}});
-  units.begin_step(1, Pass::trial);
+  units.begin_step(1, PassKind::trial);
   model.run(5);
   const std::vector<double> errors = units.errors(units.error_sums());
   const at::Tensor input = normal({5, 6}, 5);
@@ -284,7 +284,7 @@ TEST(Patrol, SumsOfRanksAndBlocksAddUp) {
   RecoverableUnits units(model, builtin("fp8-tensorwise"), {.granularity = Granularity::block});
   CuttingHook hook(Site::in_cast, 2);  // layers.0.down
   units.set_hook(&hook);
-  units.begin_step(1, Pass::trial);
+  units.begin_step(1, PassKind::trial);
   model.run(5);
   std::vector<double> sums = units.error_sums();
   const std::vector<double> errors = units.errors(sums);
@@ -311,7 +311,7 @@ TEST(LowPathHook, ATransientChangeIsGoneInARerun) {
   model.run(5);
   const std::size_t calls = hook.calls.size();
   EXPECT_GT(calls, 0u);
-  units.begin_step(1, Pass::trial);
+  units.begin_step(1, PassKind::trial);
   model.run(5);
   EXPECT_EQ(hook.calls.size(), calls);
   for (const double error : units.errors(units.error_sums())) {

@@ -31,7 +31,7 @@ class Recorder : public run::TrainObserver {
     ++steps_done;
     return stop_after > 0 && start.first_step + steps_done - 1 >= stop_after;
   }
-  std::optional<io::JournalModeKind> mode_wanted() override {
+  std::optional<Mode> mode_wanted() override {
     return wanted_mode ? wanted_mode(static_cast<std::int64_t>(lines.size()) + 1) : std::nullopt;
   }
 
@@ -42,7 +42,7 @@ class Recorder : public run::TrainObserver {
   std::int64_t stop_after = 0;
   std::int64_t steps_done = 0;
   std::function<void(const run::TrainLine&)> after_step;
-  std::function<std::optional<io::JournalModeKind>(std::int64_t next_step)> wanted_mode;
+  std::function<std::optional<Mode>(std::int64_t next_step)> wanted_mode;
 };
 
 /// Text with something to learn in it, the same everywhere.

@@ -45,9 +45,9 @@ class WatchedModel {
         gate_(make_device_gate({.optimizer = optimizer_,
                                 .units = units_,
                                 .options = supervisor_.controller().options(),
-                                .selector = supervisor_.judge().selector(),
+                                .selector = supervisor_.controller().selector(),
                                 .largest_norm = 1.0})) {
-    gate_->load(supervisor_.judge().save().controller);
+    gate_->load(supervisor_.controller().save());
     tokens_ =
         at::randint(0, model_->config().vocabulary, {2, 64}, at::TensorOptions().dtype(at::kLong).device(kDevice));
   }
@@ -57,8 +57,8 @@ class WatchedModel {
   /// A step; `around` is called with what queues everything behind the gradients.
   void step(const std::function<void(const std::function<void()>&)>& around) {
     const StepPlan plan = supervisor_.begin(++steps_);
-    units_.request(supervisor_.high(steps_));
-    units_.begin_step(plan.batch, plan.pass == PassKind::trial ? nn::Pass::trial : nn::Pass::step);
+    units_.request(supervisor_.high());
+    units_.begin_step(plan.batch, plan.pass);
     at::Tensor loss = model_->loss(tokens_, tokens_);
     loss.backward();
     PassNumbers numbers;
@@ -67,7 +67,7 @@ class WatchedModel {
       numbers.rest.squares.has_gradient.push_back(parameter.grad().defined() ? 1 : 0);
     }
     around(
-        [&] { gate_->pass(numbers, {.hold = plan.hold, .flags = supervisor_.gate_flags(), .learning_rate = 1e-5}); });
+        [&] { gate_->pass(numbers, {.hold = plan.hold, .flags = plan.gate_flags, .learning_rate = 1e-5}); });
     units_.end_step();
     for (const at::Tensor& parameter : units_.parameters()) parameter.mutable_grad().reset();
     settle();
@@ -94,21 +94,23 @@ class WatchedModel {
   static run::SupervisorSettings supervision() {
     run::SupervisorSettings settings;
     settings.options.lag = 1;
-    settings.backend = {.places = nn::kProductCount, .can_rerun = true};
+    settings.backend = {.can_rerun = true, .sites = nn::kProductCount};
     return settings;
   }
 
-  /// Hears the step before.
+  /// Reports the step before.
   void settle() {
     if (!unsettled_) return;
     const auto has_gradient = unsettled_->second.rest.squares.has_gradient;
     const PassResult pass = read(std::move(unsettled_->second));
     const auto norms = units_.norms(pass.squares.parameters, has_gradient, units_.product_squares());
     const std::vector<double> errors = units_.errors(units_.error_sums());
-    supervisor_.settle({.observation = {.step = unsettled_->first, .norms = norms.values, .sampled = norms.sampled},
+    supervisor_.report({.step = unsettled_->first,
+                        .norms = norms.values,
+                        .sampled = norms.sampled,
                         .errors = errors,
-                        .held = pass.held,
-                        .context = {.loss = pass.loss}});
+                        .held = pass.held},
+                       {.loss = pass.loss});
     unsettled_.reset();
   }
 

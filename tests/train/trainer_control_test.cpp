@@ -12,7 +12,6 @@
 namespace gnmr::train {
 namespace {
 
-using io::JournalModeKind;
 using testing::decisions_of;
 using testing::finish;
 using testing::FinishedRun;
@@ -73,9 +72,9 @@ TEST(TrainerControl, TheKillSwitchIsFollowedAndWrittenDown) {
   settings.steps = 16;
   SmallRuns::add_faults(settings);
   Recorder recorder;
-  recorder.wanted_mode = [](std::int64_t step) -> std::optional<JournalModeKind> {
-    if (step == 3) return JournalModeKind::high;
-    if (step == 5) return JournalModeKind::watch;
+  recorder.wanted_mode = [](std::int64_t step) -> std::optional<Mode> {
+    if (step == 3) return Mode::high;
+    if (step == 5) return Mode::watch;
     return std::nullopt;
   };
   recorder.after_step = [&](const run::TrainLine& line) {
@@ -95,13 +94,13 @@ TEST(TrainerControl, TheKillSwitchIsFollowedAndWrittenDown) {
       EXPECT_LE(high[step - 1], 3) << step;
     }
   }
-  std::vector<JournalModeKind> modes;
+  std::vector<Mode> modes;
   for (const io::JournalMode& mode : io::read_journal(settings.out + "/journal.jsonl").modes) {
     modes.push_back(mode.mode);
     EXPECT_FALSE(mode.why.empty());
   }
-  EXPECT_EQ(modes, (std::vector<JournalModeKind>{JournalModeKind::high, JournalModeKind::watch, JournalModeKind::high,
-                                                 JournalModeKind::armed}));
+  EXPECT_EQ(modes, (std::vector<Mode>{Mode::high, Mode::watch, Mode::high,
+                                                 Mode::armed}));
   ASSERT_EQ(done.recorder.notes.size(), 5u);
   EXPECT_NE(done.recorder.notes.back().find("hihg"), std::string::npos) << done.recorder.notes.back();
 }
@@ -204,7 +203,7 @@ TEST(TrainerControl, AResumedRunMayHaveAnotherController) {
   for (const std::int64_t count : high_counts(watched)) EXPECT_EQ(count, 0) << "it was asked to watch";
   settings.controller = "gnmr";
   recorder.stop_after = 25;
-  recorder.wanted_mode = [](std::int64_t) { return JournalModeKind::high; };
+  recorder.wanted_mode = [](std::int64_t) { return Mode::high; };
   finish(settings, recorder);
   // What the kill switch asked for goes on until it is taken back.
   const FinishedRun last = finish(settings);

@@ -172,7 +172,7 @@ TEST(Trainer, WatchingChangesNothingAndControlDoes) {
   const io::Journal watched = io::read_journal(runs.file("watch/journal.jsonl"));
   EXPECT_EQ(watched.steps.size(), 30u);
   ASSERT_EQ(watched.modes.size(), 1u);
-  EXPECT_EQ(watched.modes[0].mode, io::JournalModeKind::watch);
+  EXPECT_EQ(watched.modes[0].mode, Mode::watch);
   EXPECT_GT(done[1].outcome.admissions, 0u) << "would-be decisions are written";
   for (const run::TrainLine& line : done[1].recorder.lines) EXPECT_EQ(line.high, 0);
   EXPECT_GT(done[2].outcome.recovered_steps, 0u);

@@ -252,7 +252,7 @@ TEST(TrainerControl, ItDisarmsWhereNothingHelps) {
   finish(settings, {}, with({.bad_batches = bad}));
   const io::Journal journal = io::read_journal(settings.out + "/journal.jsonl");
   ASSERT_FALSE(journal.modes.empty());
-  EXPECT_EQ(journal.modes.back().mode, io::JournalModeKind::watch);
+  EXPECT_EQ(journal.modes.back().mode, Mode::watch);
   EXPECT_NE(journal.modes.back().why.find("helped"), std::string::npos);
 }
 

@@ -109,10 +109,9 @@ TEST(TrainCommand, SignalsSwitchAndStopARun) {
   }
   EXPECT_TRUE(contains(folder.log(), "--resume goes on")) << folder.log();
   const run::Metrics seen = metrics_of(run);
-  std::vector<io::JournalModeKind> modes;
+  std::vector<Mode> modes;
   for (const io::JournalMode& mode : io::read_journal(run + "/journal.jsonl").modes) modes.push_back(mode.mode);
-  EXPECT_EQ(modes, (std::vector<io::JournalModeKind>{io::JournalModeKind::high, io::JournalModeKind::watch,
-                                                     io::JournalModeKind::armed}));
+  EXPECT_EQ(modes, (std::vector<Mode>{Mode::high, Mode::watch, Mode::armed}));
   const auto all_high =
       std::count_if(seen.train.begin(), seen.train.end(), [](const run::TrainLine& line) { return line.high == 14; });
   EXPECT_GE(all_high, 10);

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// A random run of a controller with lag 1 and the gate that runs beside a step, step by step; it may be saved and
+// restored between any two steps.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "core/random_errors.h"
+#include "core/random_run.h"
+#include "core/run_step.h"
+#include "gnmr/core/controller.h"
+#include "gnmr/core/signal_rules.h"
+#include "gnmr/kernels/signals_host.h"
+
+namespace gnmr::testing {
+
+/// The gate on the host, with what its plan tells it.
+class RandomGate {
+ public:
+  explicit RandomGate(const Controller& controller)
+      : units_(static_cast<std::uint32_t>(controller.units().size())),
+        settings_(settings_of(controller)),
+        signals_(units_, settings_) {}
+
+  bool closes(const NormArrays& arrays, const StepPlan& plan) {
+    signals_.set_flags(plan.gate_flags);
+    return signals_.observe({.norms = arrays.norms.data(), .sampled = arrays.sampled.data()}, plan.hold).held != 0;
+  }
+
+  /// Goes on with what a controller remembers.
+  void load(const ControllerState& state) { signals_.load(kernels::memory_of(state, settings_)); }
+
+ private:
+  static kernels::SignalSettings settings_of(const Controller& controller) {
+    const Options& options = controller.options();
+    const bool by_trial = controller.selector() == Selector::trial;
+    const kernels::Basis basis = by_trial ? kernels::Basis::trial : kernels::Basis::norms;
+    return {.rules = signal_rules(options),
+            .window = static_cast<std::uint32_t>(options.window),
+            .alarm = {.common_share = options.common_share, .basis = basis}};
+  }
+
+  std::uint32_t units_;
+  kernels::SignalSettings settings_;
+  kernels::HostSignals signals_;
+};
+
+/// Options that a controller takes with lag 1.
+inline Options random_late_options(Random& random) {
+  Options options = random_options(random);
+  if (options.lock_steps < 2) options.lock_steps = 2;
+  options.lag = 1;
+  options.max_cost = 1;
+  if (options.guard == Guard::clip) options.guard = random.pick({Guard::skip, Guard::replay, Guard::none});
+  const bool by_errors = options.selector == Selector::evidence || options.selector == Selector::evidence_after_alarm;
+  if (by_errors) options.guard = Guard::none;
+  return options;
+}
+
+/// One step of a run, as it came out.
+struct LateStep {
+  PlannedStep plan;
+  std::vector<std::optional<double>> norms;
+  std::vector<double> errors;
+  bool in_force = true;
+  Completion done = Completion::complete;
+  bool held = false;
+};
+
+/// Controller and gate.
+class LateRun {
+ public:
+  LateRun(const std::vector<Unit>& units, const Options& options, const Backend& backend)
+      : controller_(units, options, backend), gate_(controller_) {}
+
+  const Controller& controller() const { return controller_; }
+
+  /// Begins a step and runs it: whether its gate closed is told.
+  const StepPlan& run(LateStep& step, std::int64_t number) {
+    controller_.set_mode(step.in_force ? Mode::armed : Mode::watch);
+    const StepPlan& plan = controller_.begin(number);
+    step.plan = {.step = plan.step, .batch = plan.batch, .pass = plan.pass, .again = plan.again, .hold = plan.hold};
+    if (step.done == Completion::rerun_failed && plan.pass != PassKind::trial) step.done = Completion::complete;
+    if (step.done == Completion::dropped) step.norms.assign(step.norms.size(), std::nullopt);
+    step.held = gate_.closes(NormArrays(step.norms), plan);
+    return plan;
+  }
+
+  const Outcome& report(const LateStep& step) {
+    if (step.done == Completion::dropped) return controller_.report({.step = step.plan.step, .done = step.done});
+    const NormArrays arrays(step.norms);
+    return controller_.report({.step = step.plan.step,
+                               .norms = arrays.norms,
+                               .sampled = arrays.sampled,
+                               .errors = step.errors,
+                               .done = step.done,
+                               .held = step.held});
+  }
+
+  /// A report as it came.
+  const Outcome& report(const StepReport& report) { return controller_.report(report); }
+
+  /// Everything goes to a state and comes back; all steps that have begun must have been reported.
+  void resume() {
+    controller_ = clone(controller_);
+    gate_.load(controller_.save());
+  }
+
+ private:
+  Controller controller_;
+  RandomGate gate_;
+};
+
+}  // namespace gnmr::testing
