@@ -96,8 +96,8 @@ def _replay(chosen: argparse.Namespace) -> int:
     steps = 0
     for row in trace:
         steps += 1
-        supervisor.hear(row.step, row.norms, row.sampled)
-        decision = supervisor.decide().decision
+        supervisor.begin(row.step)
+        decision = supervisor.report(row.step, row.norms, row.sampled).decision
         for word, units in (("admitted", decision.admitted), ("denied", decision.denied), ("futile", decision.futile)):
             if units:
                 print(f"step {row.step}: {word} {', '.join(names[unit] for unit in units)}")

@@ -50,13 +50,13 @@ class Tally:
     verdicts: Counter[str] = field(default_factory=Counter)  # of trials
     units: dict[str, UnitCounts] = field(default_factory=dict)
 
-    def add(self, units: Sequence[WatchedUnit], result: StepResult, ruling: _core.Ruling) -> None:
+    def add(self, units: Sequence[WatchedUnit], result: StepResult, outcome: _core.Outcome) -> None:
         """A step in which something happened."""
         self.alarms += result.alarmed
         self.reruns += bool(result.rerun)
-        if ruling.verdict != "none":
-            self.verdicts[ruling.verdict] += 1
-        decision = ruling.decision
+        if outcome.verdict != "none":
+            self.verdicts[outcome.verdict] += 1
+        decision = outcome.decision
         recovered, denied = decision.recovered, decision.denied
         if denied and not result.would_be:
             self.denied_steps += 1
@@ -77,8 +77,9 @@ class Tally:
                 of(index).denials += 1
             for index in decision.futile:
                 of(index).futile += 1
-        for index, excess in zip(ruling.units, ruling.excesses, strict=True):
-            of(index).error_over_limit = max(of(index).error_over_limit, excess)
+        for finding in outcome.findings:
+            counts = of(finding.unit)
+            counts.error_over_limit = max(counts.error_over_limit, finding.excess)
 
     def save(self) -> dict[str, Any]:
         """As plain values."""

@@ -56,7 +56,7 @@ std::vector<Number> copied(std::span<const Number> values) {
 void bind_error(nb::module_& module);
 void bind_options(nb::module_& module);
 void bind_types(nb::module_& module);
-void bind_judge(nb::module_& module);
+void bind_step(nb::module_& module);
 void bind_supervisor(nb::module_& module);
 void bind_control(nb::module_& module);
 void bind_trace(nb::module_& module);

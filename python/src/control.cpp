@@ -14,9 +14,9 @@ namespace {
 using run::ControlFile;
 using run::ControlSignals;
 
-std::optional<std::string> word_of(std::optional<io::JournalModeKind> mode) {
+std::optional<std::string> word_of(std::optional<Mode> mode) {
   if (!mode) return {};
-  return std::string(io::to_string(*mode));
+  return std::string(to_string(*mode));
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ NB_MODULE(_core, module) {
   bind_error(module);
   bind_options(module);         // core/options.h, io/options_json.h
   bind_types(module);           // core/types.h, io/glob.h
-  bind_judge(module);           // core/judge.h
+  bind_step(module);            // core/step.h
   bind_supervisor(module);      // run/supervisor.h
   bind_control(module);         // run/control_file.h, run/control_signals.h
   bind_trace(module);           // io/trace.h, io/units_json.h

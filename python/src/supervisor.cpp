@@ -26,17 +26,16 @@ io::ExistingFile existing_file(std::string_view word) {
   throw Error("existing: expected refuse, replace or resume, got `" + std::string(word) + "`");
 }
 
-io::JournalModeKind mode_of(std::string_view word) {
+Mode mode_of(std::string_view word) {
   if (const auto mode = io::mode_kind(word)) return *mode;
   throw Error("mode: expected armed, watch or high, got `" + std::string(word) + "`");
 }
 
-Observation observation_of(std::int64_t step, const Doubles& norms, const std::optional<Bytes>& sampled) {
-  return {.step = step, .norms = span_of(norms), .sampled = span_of(sampled)};
-}
-
-io::StepContext context_of(std::optional<double> loss, std::optional<double> clip) {
-  return {.loss = loss, .clip_coefficient = clip};
+Completion completion_of(std::string_view word) {
+  if (word == "complete") return Completion::complete;
+  if (word == "rerun_failed") return Completion::rerun_failed;
+  if (word == "dropped") return Completion::dropped;
+  throw Error("done: expected complete, rerun_failed or dropped, got `" + std::string(word) + "`");
 }
 
 struct Parts {  // the arguments that are neither units nor options
@@ -52,11 +51,11 @@ std::unique_ptr<Supervisor> make(std::vector<Unit> units, const Options& options
                                    .switches = !parts.watch,
                                    .watch_steps = parts.watch_steps,
                                    .rules = run::parse_switch_rules(parts.rules),
-                                   .places = parts.places,
+                                   .sites = parts.places,
                                    .disarm_after = parts.disarm_after};
-  settings.backend = {.places = static_cast<std::uint32_t>(std::max<std::size_t>(parts.places.size(), 1)),
-                      .expected = parts.expected,
-                      .can_rerun = parts.can_rerun};
+  settings.backend = {.can_rerun = parts.can_rerun,
+                      .sites = static_cast<std::uint32_t>(std::max<std::size_t>(parts.places.size(), 1)),
+                      .expected_errors = parts.expected};
   const run::SupervisorFiles files{.journal = parts.journal,
                                    .signals = parts.signals,
                                    .signals_every = parts.signals_every,
@@ -76,7 +75,7 @@ nb::dict report_of(const RestoreReport& report) {
   if (report.noise_beta_changed) changed.emplace_back("noise_beta");
   if (report.window_changed) changed.emplace_back("window");
   if (report.error_beta_changed) changed.emplace_back("error_beta");
-  if (report.places_changed) changed.emplace_back("places");
+  if (report.sites_changed) changed.emplace_back("places");
   all["changed"] = changed;
   return all;
 }
@@ -101,16 +100,6 @@ void bind_rerun_context(nb::module_& module) {
           "norm_before"_a = nb::none(), "distance"_a = nb::none(), "rank"_a = nb::none());
 }
 
-void bind_plan(nb::module_& module) {
-  nb::class_<StepPlan>(module, "StepPlan", "What a step is, before it runs.")
-      .def_ro("step", &StepPlan::step)
-      .def_ro("batch", &StepPlan::batch, "from 1; random numbers and data go by it")
-      .def_ro("again", &StepPlan::again, "the batch has run before, and was held")
-      .def_prop_ro("trial", [](const StepPlan& self) { return self.pass == PassKind::trial; })
-      .def_prop_ro("replay", [](const StepPlan& self) { return self.pass == PassKind::replay; })
-      .def_prop_ro("may_hold", [](const StepPlan& self) { return self.hold != HoldRule::never; });
-}
-
 using Class = nb::class_<Supervisor>;
 
 /// What a step needs, in its order.
@@ -118,66 +107,34 @@ void bind_steps(Class& supervisor) {
   supervisor
       .def(
           "begin", [](Supervisor& self, std::int64_t step) { return StepPlan(self.begin(step)); }, "step"_a,
-          "The step begins: which batch it takes, and with a gate how that runs.")
+          "The step begins, or its rerun where the last report asked for one.")
+      .def_prop_ro(
+          "high", [](const Supervisor& self) { return copied(self.high()); },
+          "The units that run high in the step that has begun, ascending.")
       .def(
-          "high", [](Supervisor& self, std::int64_t step) { return copied(self.high(step)); }, "step"_a,
-          "The units that run high in a step, ascending.")
-      .def(
-          "hear",
-          [](Supervisor& self, std::int64_t step, const Doubles& norms, const std::optional<Bytes>& sampled,
-             const std::optional<Doubles>& patrol, bool may_rerun) {
-            const Observation observation = observation_of(step, norms, sampled);
+          "report",
+          [](Supervisor& self, std::int64_t step, const std::optional<Doubles>& norms,
+             const std::optional<Bytes>& sampled, const std::optional<Doubles>& errors, std::string_view done,
+             bool may_rerun, bool held, std::optional<double> loss, std::optional<double> clip,
+             const std::optional<RerunContext>& rerun) {
+            const StepReport report{.step = step,
+                                    .norms = span_of(norms),
+                                    .sampled = span_of(sampled),
+                                    .errors = span_of(errors),
+                                    .done = completion_of(done),
+                                    .may_rerun = may_rerun,
+                                    .held = held};
             const nb::gil_scoped_release released;
-            return HearingValue(self.hear(observation, span_of(patrol), may_rerun));
+            return OutcomeValue(self.report(report, {.loss = loss, .clip_coefficient = clip, .rerun = rerun}));
           },
-          "step"_a, "norms"_a, "sampled"_a = nb::none(), "patrol"_a = nb::none(), nb::kw_only(), "may_rerun"_a = true,
-          nb::sig("def hear(self, step: int, norms: typing_extensions.Buffer, "
-                  "sampled: typing_extensions.Buffer | None = None, patrol: typing_extensions.Buffer | None = None, *, "
-                  "may_rerun: bool = True) -> Hearing"),
-          "Takes the norms of a step: what is to be done before the update.")
-      .def(
-          "decide",
-          [](Supervisor& self, std::optional<double> loss, std::optional<double> clip) {
-            const nb::gil_scoped_release released;
-            return RulingValue(self.decide(context_of(loss, clip)));
-          },
-          nb::kw_only(), "loss"_a = nb::none(), "clip_coefficient"_a = nb::none(),
-          "Decides without a trial, or where one failed.")
-      .def(
-          "conclude",
-          [](Supervisor& self, std::int64_t step, const Doubles& norms, const std::optional<Bytes>& sampled,
-             const Doubles& errors, const RerunContext& rerun, std::optional<double> loss, std::optional<double> clip) {
-            const Observation observation = observation_of(step, norms, sampled);
-            const nb::gil_scoped_release released;
-            return RulingValue(self.conclude(observation, span_of(errors), rerun, context_of(loss, clip)));
-          },
-          "step"_a, "norms"_a, "sampled"_a.none(), "errors"_a, "rerun"_a, nb::kw_only(), "loss"_a = nb::none(),
-          "clip_coefficient"_a = nb::none(),
-          nb::sig("def conclude(self, step: int, norms: typing_extensions.Buffer, "
-                  "sampled: typing_extensions.Buffer | None, errors: typing_extensions.Buffer, rerun: RerunContext, *, "
-                  "loss: float | None = None, clip_coefficient: float | None = None) -> Ruling"),
-          "Decides after a trial, from its norms and errors.")
-      .def("replayed", &Supervisor::replayed, "step"_a, "rerun"_a, "Tells the journal of a replay.")
-      .def(
-          "settle",
-          [](Supervisor& self, std::int64_t step, const Doubles& norms, const std::optional<Bytes>& sampled,
-             const std::optional<Doubles>& errors, bool held, const std::optional<RerunContext>& rerun,
-             std::optional<double> loss, std::optional<double> clip) {
-            const run::SettledStep settled{.observation = observation_of(step, norms, sampled),
-                                           .errors = span_of(errors),
-                                           .held = held,
-                                           .rerun = rerun,
-                                           .context = context_of(loss, clip)};
-            const nb::gil_scoped_release released;
-            return RulingValue(self.settle(settled));
-          },
-          "step"_a, "norms"_a, "sampled"_a = nb::none(), "errors"_a = nb::none(), nb::kw_only(), "held"_a = false,
-          "rerun"_a = nb::none(), "loss"_a = nb::none(), "clip_coefficient"_a = nb::none(),
-          nb::sig("def settle(self, step: int, norms: typing_extensions.Buffer, "
+          "step"_a, "norms"_a.none(), "sampled"_a = nb::none(), "errors"_a = nb::none(), nb::kw_only(),
+          "done"_a = "complete", "may_rerun"_a = true, "held"_a = false, "loss"_a = nb::none(),
+          "clip_coefficient"_a = nb::none(), "rerun"_a = nb::none(),
+          nb::sig("def report(self, step: int, norms: typing_extensions.Buffer | None, "
                   "sampled: typing_extensions.Buffer | None = None, errors: typing_extensions.Buffer | None = None, *, "
-                  "held: bool = False, rerun: RerunContext | None = None, loss: float | None = None, "
-                  "clip_coefficient: float | None = None) -> Ruling"),
-          "With a gate: hears and decides the oldest step that has begun and is not decided.");
+                  "done: str = 'complete', may_rerun: bool = True, held: bool = False, loss: float | None = None, "
+                  "clip_coefficient: float | None = None, rerun: RerunContext | None = None) -> Outcome"),
+          "Takes what a run of a step measured: what to do with its update, and the decision.");
 }
 
 void bind_rest(Class& supervisor) {
@@ -185,20 +142,20 @@ void bind_rest(Class& supervisor) {
       .def(
           "set_mode",
           [](Supervisor& self, std::string_view mode, const std::string& why) { self.set_mode(mode_of(mode), why); },
-          "mode"_a, "why"_a, "The kill switch: armed, watch or high, from the next `high` on.")
-      .def_prop_ro("mode", [](const Supervisor& self) { return io::to_string(self.mode()); })
+          "mode"_a, "why"_a, "The kill switch: armed, watch or high, from the next `begin` on.")
+      .def_prop_ro("mode", [](const Supervisor& self) { return to_string(self.mode()); })
       .def(
           "set_rules", [](Supervisor& self, const Names& rules) { self.set_rules(run::parse_switch_rules(rules)); },
-          "rules"_a, "The switchboard from the next `high` on: `GLOB=high@A:B`, steps A to B, both included.")
+          "rules"_a, "The switchboard from the next `begin` on: `GLOB=high@A:B`, steps A to B, both included.")
       .def("is_in_force", &Supervisor::is_in_force, "step"_a,
            "Whether what a step decides is carried out: not in watch, nor in the first steps that are only watched.")
       .def("note", &Supervisor::note, "text"_a, "A remark for the journal.")
       .def("checksum", &Supervisor::checksum,
-           "Of what all ranks must have in common before a step is heard: the last decision, what is high, mode and "
+           "Of what all ranks must have in common before a report: the last decision, what is high, mode and "
            "rules.")
       .def(
           "signals", [](const Supervisor& self, UnitIndex unit) { return self.controller().signals(unit); }, "unit"_a,
-          "The signals of one unit in the last step that was heard.")
+          "The signals of one unit in the last report.")
       .def(
           "risks", [](const Supervisor& self) { return copied(self.alarm().risks); },
           "The units at risk by the norms of the last step.")
@@ -213,12 +170,7 @@ void bind_rest(Class& supervisor) {
       .def_prop_ro("recovered_count", &Supervisor::recovered_count)
       .def_prop_ro(
           "recovered",
-          [](const Supervisor& self) {
-            std::vector<UnitIndex> units;
-            for (UnitIndex unit = 0; unit < self.controller().units().size(); ++unit)
-              if (self.controller().steps_left(unit) > 0) units.push_back(unit);
-            return units;
-          },
+          [](const Supervisor& self) { return copied(self.controller().recovered()); },
           "The units in recovery by the last decision.")
       .def_prop_ro("has_gate", &Supervisor::has_gate, "Steps are settled late: the option `lag` is 1.")
       .def_prop_ro("dropped", &Supervisor::dropped, "Journal lines and signal rows that the disk did not take.")
@@ -240,7 +192,7 @@ void bind_rest(Class& supervisor) {
           "options_in",
           [](const nb::bytes& state) {
             const std::string_view bytes(state.c_str(), state.size());
-            return io::decode_state(std::as_bytes(std::span(bytes))).state.controller.options;
+            return io::decode_state(std::as_bytes(std::span(bytes))).state.options;
           },
           "state"_a, "The options that a saved state was made with.")
       .def(
@@ -258,7 +210,6 @@ void bind_rest(Class& supervisor) {
 
 void bind_supervisor(nb::module_& module) {
   bind_rerun_context(module);
-  bind_plan(module);
   Class supervisor(module, "Supervisor",
                    "The controller in a training loop: who runs high in the next step, and why. It belongs to one "
                    "thread at a time.");

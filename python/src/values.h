@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decisions, hearings and rulings as values that Python may keep: the core's own are views that end with the next step.
+// Decisions and outcomes as values that Python may keep: the core's own are views that end with the next step.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "gnmr/core/judge.h"
+#include "gnmr/core/step.h"
 #include "gnmr/core/types.h"
 
 namespace gnmr::python {
@@ -21,24 +22,17 @@ struct DecisionValue {
   std::int64_t recovered_cost = 0;
 };
 
-struct HearingValue {
-  explicit HearingValue(const Hearing& from);
+struct OutcomeValue {
+  explicit OutcomeValue(const Outcome& from);
 
   std::int64_t step;
-  std::string action;
+  std::optional<std::int64_t> decided_step;
+  std::int64_t in_force_from;
+  std::string action, rerun, verdict;
   bool alarmed, dismissed, spent;
-  std::vector<UnitIndex> standing_out;
-};
-
-struct RulingValue {
-  explicit RulingValue(const Ruling& from);
-
-  std::string verdict, action;
   std::vector<double> clip;
+  std::vector<Finding> findings;
   DecisionValue decision;
-  std::vector<UnitIndex> units;
-  std::vector<double> errors, excesses;
-  std::vector<std::uint8_t> places;
 };
 
 }  // namespace gnmr::python

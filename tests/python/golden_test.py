@@ -28,8 +28,8 @@ def decisions_of(name: str, split: int = -1) -> list[dict]:
             state = supervisor.save()
             supervisor = gnmr.Supervisor(units, options)
             assert supervisor.restore(state)["exact"]
-        supervisor.hear(row.step, row.norms, row.sampled)
-        decision = supervisor.decide().decision
+        supervisor.begin(row.step)
+        decision = supervisor.report(row.step, row.norms, row.sampled).decision
         fields = ("admitted", "denied", "futile", "released", "recovered")
         decisions.append(
             {
@@ -54,19 +54,20 @@ def test_decisions(name: str) -> None:
 
 def test_norms_come_as_any_buffer() -> None:
     supervisor = gnmr.Supervisor([gnmr.Unit("a"), gnmr.Unit("b")])
-    supervisor.hear(1, array("d", [1.0, 2.0]), b"\1\1")
-    assert supervisor.decide().decision.recovered == []
+    supervisor.begin(1)
+    assert supervisor.report(1, array("d", [1.0, 2.0]), b"\1\1").decision.recovered == []
+    supervisor.begin(2)
     with pytest.raises(gnmr.Error, match="2 .*1|expected"):
-        supervisor.hear(2, array("d", [1.0]))
+        supervisor.report(2, array("d", [1.0]))
     with pytest.raises(gnmr.Error):
-        supervisor.hear(2, array("d", [1.0, -1.0]))
+        supervisor.report(2, array("d", [1.0, -1.0]))
 
 
 def test_numpy_and_torch_are_buffers_too() -> None:
     numpy = pytest.importorskip("numpy")
     supervisor = gnmr.Supervisor([gnmr.Unit("a"), gnmr.Unit("b")])
-    supervisor.hear(1, numpy.array([1.0, 2.0]))
-    supervisor.decide()
+    supervisor.begin(1)
+    supervisor.report(1, numpy.array([1.0, 2.0]))
     torch = pytest.importorskip("torch")
-    supervisor.hear(2, torch.tensor([1.0, 2.0], dtype=torch.float64))
-    assert supervisor.decide().decision.step == 2
+    supervisor.begin(2)
+    assert supervisor.report(2, torch.tensor([1.0, 2.0], dtype=torch.float64)).decision.step == 2

@@ -230,8 +230,8 @@ def test_a_stalled_disk_drops_lines(tmp_path: Path) -> None:
     for step in range(1, 4000):
         norms = torch.full((64,), 1.0 if step % 2 else 1e6, dtype=torch.float64)
         start = time.perf_counter()
-        supervisor.hear(step, norms)
-        supervisor.decide()
+        supervisor.begin(step)
+        supervisor.report(step, norms)
         slowest = max(slowest, time.perf_counter() - start)
         if supervisor.dropped > 0:
             break

@@ -98,9 +98,8 @@ def differing(rank: int, out: Path, how: str) -> list[tuple[Any, ...]]:
         job.backward(step)
         if how == "state" and step == 7 and rank == 1:
             # Something has gone into the memory of one rank: it decides otherwise.
-            job.ctl.supervisor.hear(6 + 1, torch.full((8,), 1e9, dtype=torch.float64))
-            job.ctl.supervisor.decide()
-            job.ctl.supervisor.high(8)
+            job.ctl.supervisor.report(6 + 1, torch.full((8,), 1e9, dtype=torch.float64))
+            job.ctl.supervisor.begin(8)
         if step == 9:
             job.disturb("layers.3.up.weight", 50.0)
         with warnings.catch_warnings(record=True):

@@ -29,9 +29,8 @@ def run(tmp_path: Path) -> Path:
     )
     for step in range(1, 21):
         supervisor.begin(step)
-        supervisor.high(step)
-        supervisor.hear(step, array("d", [1.0, 1e3 if step == 8 else 1.0]))
-        supervisor.decide()
+        supervisor.begin(step)
+        supervisor.report(step, array("d", [1.0, 1e3 if step == 8 else 1.0]))
     supervisor.close()
     return folder
 

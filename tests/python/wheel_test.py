@@ -19,8 +19,8 @@ supervisor = gnmr.Supervisor([gnmr.Unit("a"), gnmr.Unit("b")], gnmr.Options(warm
                              journal="run/journal.jsonl")
 from array import array
 for step in range(1, 9):
-    supervisor.hear(step, array("d", [1.0, 1e3 if step == 8 else 1.0]))
-    decision = supervisor.decide().decision
+    supervisor.begin(step)
+    decision = supervisor.report(step, array("d", [1.0, 1e3 if step == 8 else 1.0])).decision
 assert decision.admitted == [1], decision.admitted
 supervisor.close()
 print(gnmr.__version__, gnmr.kernels_available(), gnmr.__file__)

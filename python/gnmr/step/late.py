@@ -109,12 +109,12 @@ class Late:
         self._all_want_reruns = self._parts.lag_is_free and common.may_rerun
         loss = pending.loss()
         if common.skipped:
-            ruling = supervisor.settle(pending.step, *self._parts.no_samples(), loss=loss)
+            outcome = supervisor.report(pending.step, None, done="dropped", loss=loss)
             result = StepResult(pending.step, applied=not pending.status.skipped, loss=loss, decided_step=pending.step)
         else:
             gradients = numbers.gradients
             total, coefficient = gradients.total(pending.limit)
-            ruling = supervisor.settle(
+            outcome = supervisor.report(
                 pending.step,
                 gradients.numbers.norms,
                 gradients.numbers.sampled,
@@ -131,7 +131,7 @@ class Late:
                 decided_step=pending.step,
             )
         steps.last_norm = result.total_norm
-        return steps.record(result, ruling)
+        return steps.record(result, outcome)
 
     def become_prompt(self) -> Prompt:
         """Lag 0 from here on, on all ranks: the loop can run a step again, and waits for that."""
@@ -170,7 +170,7 @@ class Late:
     def restored(self, is_open: bool) -> None:
         self._pending = None
         if is_open:
-            self._parts.supervisor.settle(self._steps.number, *self._parts.no_samples())
+            self._parts.supervisor.report(self._steps.number, None, done="dropped")
 
     def renumber(self, difference: int) -> None:
         for pending in (self._settling, self._pending):

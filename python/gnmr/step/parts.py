@@ -52,11 +52,6 @@ class ControlParts:
         """A hook of the model's forwards."""
         return FirstForward(random, self.check_model, self.order.forward)
 
-    def no_samples(self) -> "tuple[memoryview[float], bytes]":
-        """Norms and samples of a step that has none."""
-        count = len(self.joined.found.units)
-        return memoryview(bytes(8 * count)).cast("d"), bytes(count)
-
     def check_model(self, is_compiled: bool) -> None:
         """Before the first forward: looks at what was done to the model since, and refuses what cannot work.
         `is_compiled`: as one, from outside."""

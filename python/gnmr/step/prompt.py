@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Steps with lag 0: a step waits for its numbers, is decided before its update, and may run again.
 
-Goals: the one place that asks the core for a decision before the update (`hear`, `decide`, `conclude`, `replayed`).
+Goals: the one place that reports a step to the core before its update, and runs it again where the core asks for it.
 Non-goals: what lies between two steps (gnmr.step.steps).
 """
 
@@ -55,86 +55,120 @@ class Prompt:
             if self._frozen:
                 self._measure_outputs()
         numbers = parts.gradients.numbers
-        hearing = parts.supervisor.hear(steps.number + 1, numbers.norms, numbers.sampled, may_rerun=may_rerun)
-        if rerun is not None and hearing.action == "trial":
-            return self._trial(hearing, rerun, max_norm, loss_value)
-        return self._decide(hearing, max_norm, loss_value, rerun)
+        step, limit = steps.number + 1, math.inf if max_norm is None else max_norm
+        total, coefficient = parts.gradients.total(limit)
+        outcome = parts.supervisor.report(
+            step,
+            numbers.norms,
+            numbers.sampled,
+            may_rerun=may_rerun,
+            loss=loss_value,
+            clip_coefficient=None if max_norm is None else coefficient,
+        )
+        if outcome.action == "rerun":
+            assert rerun is not None
+            run = self._trial if outcome.rerun == "trial" else self._replay
+            return run(outcome, rerun, max_norm, loss_value)
+        return self._apply(outcome, max_norm, total, coefficient, loss_value)
 
     def _skipped_step(self, max_norm: float | None, skipped: bool, loss: float | None) -> StepResult:
         """Some rank has no update: the step is no sample."""
         steps, supervisor = self._steps, self._parts.supervisor
         step = steps.number + 1
-        supervisor.hear(step, *self._parts.no_samples(), may_rerun=False)
-        ruling = supervisor.decide(loss=loss)
+        outcome = supervisor.report(step, None, done="dropped", loss=loss)
         result = StepResult(step, applied=False, loss=loss, decided_step=step)
         if not skipped:
             # Another rank has no update; this one does what it was asked for.
             total, coefficient = self._parts.gradients.total(limit_of(max_norm))
             result = StepResult(step, total, coefficient, loss=loss, decided_step=step)
-            return steps.finish(result, ruling)
+            return steps.finish(result, outcome)
         steps.end(self._parts.gradients.numbers.sampled)
-        return steps.record(result, ruling)
+        return steps.record(result, outcome)
 
-    def _trial(self, hearing: _core.Hearing, rerun: Rerun, max_norm: float | None, loss: float | None) -> StepResult:
-        """A step that is to run again."""
+    def _apply(
+        self,
+        outcome: _core.Outcome,
+        max_norm: float | None,
+        total: float,
+        coefficient: float,
+        loss: float | None,
+        alarmed: bool = False,
+    ) -> StepResult:
+        """The end of a step whose gradients are those of its first run."""
+        steps, gradients = self._steps, self._parts.gradients
+        if outcome.clip:
+            gradients.scale_units(outcome.clip)
+            failure = self._read(RankStatus()).failure
+            if failure is not None:
+                raise failure
+            total, coefficient = gradients.total(limit_of(max_norm))
+        step = steps.number + 1
+        applied, alarmed = outcome.action != "hold", alarmed or outcome.alarmed
+        result = StepResult(step, total, coefficient, applied, alarmed, loss=loss, decided_step=step)
+        return steps.finish(result, outcome)
+
+    def _trial(
+        self, alarm: _core.Outcome, rerun: Rerun, max_norm: float | None, loss: float | None
+    ) -> StepResult:
+        """The step once more in high precision, each low path measured beside it."""
         steps, supervisor, gradients = self._steps, self._parts.supervisor, self._parts.gradients
         step = steps.number + 1
         before, norm_before = gradients.squares(), gradients.total()[0]
-        now = set(steps.high)
         errors = ErrorSquares(len(steps.units), self._sites)
+        now = set(steps.high)
+        supervisor.begin(step)
         try:
-            if not self._run_again(rerun, lambda: rerun.trial(now, errors), errors):
-                # It has had its rerun; the gradients are those of the step as it first ran.
-                return self._decide(hearing, max_norm, loss)
+            has_run = self._run_again(rerun, lambda: rerun.trial(now, errors), errors)
         except ClosureFailed:
-            supervisor.decide(loss=loss)
+            supervisor.report(step, None, done="rerun_failed", loss=loss)
             raise
         total, coefficient = gradients.total(limit_of(max_norm))
+        clip = journal_coefficient(coefficient, max_norm)
+        if not has_run:
+            # It has had its rerun; the gradients are those of the step as it first ran.
+            outcome = supervisor.report(step, None, done="rerun_failed", loss=loss, clip_coefficient=clip)
+            return self._apply(outcome, max_norm, total, coefficient, loss, alarmed=True)
         applied = math.isfinite(total)
-        context = rerun.context(before, norm_before, gradients.squares(), total, loss, applied)
-        ruling = supervisor.conclude(
+        outcome = supervisor.report(
             step,
             gradients.numbers.norms,
             gradients.numbers.sampled,
             errors.errors(),
-            context,
             loss=rerun.loss,
-            clip_coefficient=journal_coefficient(coefficient, max_norm),
+            clip_coefficient=clip,
+            rerun=rerun.context(before, norm_before, gradients.squares(), total, loss, applied),
         )
         result = StepResult(
-            step, total, coefficient, applied, True, "trial", ruling.verdict, loss=rerun.loss, decided_step=step
+            step, total, coefficient, applied, True, "trial", outcome.verdict, loss=rerun.loss, decided_step=step
         )
-        return steps.finish(result, ruling)
+        return steps.finish(result, outcome)
 
-    def _decide(
-        self, hearing: _core.Hearing, max_norm: float | None, loss: float | None, rerun: Rerun | None = None
+    def _replay(
+        self, decided: _core.Outcome, rerun: Rerun, max_norm: float | None, loss: float | None
     ) -> StepResult:
-        """A step without a trial."""
+        """The step once more with the units high that it got admitted."""
         steps, supervisor, gradients = self._steps, self._parts.supervisor, self._parts.gradients
-        step, limit = steps.number + 1, math.inf if max_norm is None else max_norm
-        total, coefficient = gradients.total(limit)
-        ruling = supervisor.decide(loss=loss, clip_coefficient=None if max_norm is None else coefficient)
-        if ruling.clip:
-            gradients.scale_units(ruling.clip)
-            failure = self._read(RankStatus()).failure
-            if failure is not None:
-                raise failure
-            total, coefficient = gradients.total(limit)
-        kind = ""
-        if ruling.action == "replay" and rerun is not None:
-            before, norm_before = gradients.squares(), total
-            now = set(steps.high)
-            if self._run_again(rerun, lambda: rerun.with_high(now | set(ruling.decision.recovered), now)):
-                kind = "replay"
-                total, coefficient = gradients.total(limit)
-                supervisor.replayed(
-                    step,
-                    rerun.context(before, norm_before, gradients.squares(), total, loss, math.isfinite(total)),
-                )
-                loss = rerun.loss
-        applied = ruling.action != "hold" and not (kind and not math.isfinite(total))
-        result = StepResult(step, total, coefficient, applied, hearing.alarmed, kind, loss=loss, decided_step=step)
-        return steps.finish(result, ruling)
+        step = steps.number + 1
+        before, norm_before = gradients.squares(), gradients.total()[0]
+        now = set(steps.high)
+        supervisor.begin(step)
+        wanted = now | set(supervisor.high)
+        try:
+            has_run = self._run_again(rerun, lambda: rerun.with_high(wanted, now))
+        except ClosureFailed:
+            supervisor.report(step, None, done="rerun_failed", loss=loss)
+            raise
+        total, coefficient = gradients.total(limit_of(max_norm))
+        applied = math.isfinite(total) if has_run else True
+        if has_run:
+            context = rerun.context(before, norm_before, gradients.squares(), total, loss, applied)
+            supervisor.report(step, gradients.numbers.norms, gradients.numbers.sampled, rerun=context)
+            loss = rerun.loss
+        else:
+            supervisor.report(step, None, done="rerun_failed", loss=loss)
+        kind = "replay" if has_run else ""
+        result = StepResult(step, total, coefficient, applied, decided.alarmed, kind, loss=loss, decided_step=step)
+        return steps.finish(result, decided)
 
     def _run_again(self, rerun: Rerun, run: Callable[[], None], errors: ErrorSquares | None = None) -> bool:
         """The step once more, and its gradients measured. False: there was no memory, and it has been run as before.

@@ -105,12 +105,12 @@ class Steps:
         for switch in self.installed:
             switch.begin_step()
         parts.supervisor.begin(following)
-        if parts.supervisor.high(following) != self.high:
+        if parts.supervisor.high != self.high:
             self.move_switches()
         if self.agreement.exchange is not None:
             self.begun_checksum = self.checksum()
 
-    def finish(self, result: StepResult, ruling: _core.Ruling) -> StepResult:
+    def finish(self, result: StepResult, outcome: _core.Outcome) -> StepResult:
         """A step was decided before its update: the gradients are those that the update takes, clipped or none, the
         step is counted, and the next one begins."""
         gradients = self.parts.gradients
@@ -121,7 +121,7 @@ class Steps:
             gradients.scale(result.clip_coefficient)
         self.clipped_as = (result.total_norm, result.clip_coefficient, result.applied)
         self.end(gradients.numbers.sampled)
-        return self.record(result, ruling)
+        return self.record(result, outcome)
 
     def end(self, sampled: memoryview | None = None) -> None:
         """Low paths take the step in, and the switches are set for the next one. `sampled`: of this step, where that
@@ -142,17 +142,17 @@ class Steps:
         for text in self.blind.look(sampled):
             self.warn(text, always=True)
 
-    def record(self, result: StepResult, ruling: _core.Ruling) -> StepResult:
+    def record(self, result: StepResult, outcome: _core.Outcome) -> StepResult:
         """The result of a step that was decided, with names; it is counted."""
-        supervisor, decision = self.parts.supervisor, ruling.decision
+        supervisor, decision = self.parts.supervisor, outcome.decision
         # A decision takes effect in the next step, with lag 1 in the one after it; a rerun has taken effect.
         if not (result.rerun or supervisor.is_in_force(result.step + 1 + self.strategy.lag)):
             result = replace(result, would_be=True)
         self.tally.steps += 1
         recovered, admitted, released = decision.recovered, decision.admitted, decision.released
-        eventful = recovered or admitted or decision.denied or decision.futile or ruling.units
+        eventful = recovered or admitted or decision.denied or decision.futile or outcome.findings
         if eventful or result.alarmed or result.rerun:
-            self.tally.add(self.units, result, ruling)
+            self.tally.add(self.units, result, outcome)
         if not (recovered or released or admitted):
             return result
         return replace(
@@ -164,7 +164,7 @@ class Steps:
 
     def move_switches(self) -> None:
         """Puts the paths of all units in force that are those of the next step."""
-        high = self.parts.supervisor.high(self.number + 1)
+        high = self.parts.supervisor.high
         if high == self.high:
             return
         wanted = set(high)
