@@ -89,11 +89,11 @@ class Bench {
         gate_(train::make_device_gate({.optimizer = optimizer_,
                                        .units = units_,
                                        .options = supervisor_.controller().options(),
-                                       .selector = supervisor_.judge().selector(),
+                                       .selector = supervisor_.controller().selector(),
                                        .largest_norm = kClip})),
         plain_gate_(at::zeros({static_cast<std::int64_t>(sizeof(kernels::Gate))},
                               at::TensorOptions().dtype(at::kByte).device(kDevice))) {
-    gate_->load(supervisor_.judge().save().controller);
+    gate_->load(supervisor_.controller().save());
     sums_ = at::zeros({static_cast<std::int64_t>(units_.parameters().size())},
                       at::TensorOptions().dtype(at::kDouble).device(kDevice));
     const std::int64_t positions = std::min(kSequence, config.max_positions);
@@ -122,17 +122,17 @@ class Bench {
   /// `before_gate` is called when the gradients are on their way.
   void watched_step(const std::function<void()>& before_gate = [] {}) {
     const StepPlan plan = supervisor_.begin(++steps_);
-    units_.request(supervisor_.high(steps_));
-    units_.begin_step(plan.batch, plan.pass == PassKind::trial ? PassKind::trial : PassKind::step);
-    train::PassNumbers numbers;
-    numbers.loss = run_model().to(at::kDouble);
+    units_.request(supervisor_.high());
+    units_.begin_step(plan.batch, plan.pass, plan.again);
+    train::BatchNumbers numbers;
+    numbers.device_loss = run_model().to(at::kDouble);
     for (const at::Tensor& parameter : units_.parameters()) {
-      numbers.rest.squares.has_gradient.push_back(parameter.grad().defined() ? 1 : 0);
+      numbers.has_gradient.push_back(parameter.grad().defined() ? 1 : 0);
     }
     before_gate();
     if (looks_first_) look_at_gradients();
     const auto start = std::chrono::steady_clock::now();
-    gate_->pass(numbers, {.hold = plan.hold, .flags = supervisor_.gate_flags(), .learning_rate = kLearningRate});
+    gate_->pass(numbers, {.hold = plan.hold, .flags = plan.gate_flags, .learning_rate = kLearningRate});
     gate_seconds_.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     end();
     settle();
@@ -174,7 +174,7 @@ class Bench {
   static run::SupervisorSettings supervision() {
     run::SupervisorSettings settings;
     settings.options.lag = 1;
-    settings.backend = {.places = nn::kProductCount, .can_rerun = true};
+    settings.backend = {.can_rerun = true, .sites = nn::kProductCount};
     return settings;
   }
 
@@ -212,14 +212,16 @@ class Bench {
 
   void settle() {
     if (!unsettled_) return;
-    const auto has_gradient = unsettled_->second.rest.squares.has_gradient;
-    const train::PassResult pass = train::read(std::move(unsettled_->second));
-    const auto norms = units_.norms(pass.squares.parameters, has_gradient, units_.product_squares());
+    train::BatchNumbers& numbers = unsettled_->second;
+    numbers.pending->complete(numbers);
+    const auto norms = units_.norms(numbers.squares, numbers.has_gradient, units_.product_squares());
     const std::vector<double> errors = units_.errors(units_.error_sums());
-    supervisor_.settle({.observation = {.step = unsettled_->first, .norms = norms.values, .sampled = norms.sampled},
+    supervisor_.report({.step = unsettled_->first,
+                        .norms = norms.values,
+                        .sampled = norms.sampled,
                         .errors = errors,
-                        .held = pass.held,
-                        .context = {.loss = pass.loss}});
+                        .held = numbers.held},
+                       {.loss = numbers.loss});
     unsettled_.reset();
   }
 
@@ -235,7 +237,7 @@ class Bench {
   std::vector<at::Tensor> gradients_;  // of no step
   std::int64_t steps_ = 0;
   std::int64_t plain_steps_ = 0;
-  std::optional<std::pair<std::int64_t, train::PassNumbers>> unsettled_;
+  std::optional<std::pair<std::int64_t, train::BatchNumbers>> unsettled_;
   std::vector<double> gate_seconds_;
   std::vector<double> look_seconds_;
   bool looks_first_ = false;

@@ -57,14 +57,14 @@ lab::SuiteRequest request_from(const LabArguments& arguments, const std::string&
 
 std::vector<std::string> notes_for(const lab::SuiteRequest& request, const LabArguments& arguments) {
   std::vector<std::string> notes;
-  const run::TrainSettings settings = lab::settings_from_texts(request.texts);
-  if (!settings.faults.empty()) {
+  const run::ExperimentSettings experiment = lab::settings_from_texts(request.texts).experiment;
+  if (!experiment.faults.empty()) {
     std::string kinds;
-    for (const std::string& kind : settings.faults) kinds += (kinds.empty() ? "" : ", ") + kind;
-    notes.push_back(
-        fmt::format("Faults are INJECTED into low paths ({}): from step {} on about every {}, each for {} in one "
-                    "layer. faults.csv in each run has the places.",
-                    kinds, settings.fault_from, steps_text(settings.fault_every), steps_text(settings.fault_steps)));
+    for (const std::string& kind : experiment.faults) kinds += (kinds.empty() ? "" : ", ") + kind;
+    notes.push_back(fmt::format(
+        "Faults are INJECTED into low paths ({}): from step {} on about every {}, each for {} in one "
+        "layer. faults.csv in each run has the places.",
+        kinds, experiment.fault_from, steps_text(experiment.fault_every), steps_text(experiment.fault_steps)));
   }
   notes.push_back(fmt::format("{} at a time on {}: step times are those of a busy machine.",
                               counted(jobs_of(arguments), "run"), counted(cores(), "core")));

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "gnmr/engine/laboratory.h"
+#include "gnmr/engine/experiment.h"
 #include "gnmr/torch/collective.h"
 #include "gnmr/torch/squared_norm.h"
 #include "gnmr/train/trainer.h"
@@ -37,7 +37,7 @@ std::string train_rank(const std::string& settings_json, const std::string& grou
   std::unique_ptr<nn::Collective> together;
   if (!group.empty()) together = nn::process_group(group);
   SilentObserver observer;
-  train::Trainer trainer(settings, observer, together != nullptr ? *together : alone, make_laboratory);
+  train::Trainer trainer(settings, observer, together != nullptr ? *together : alone, make_experiment);
   const run::TrainOutcome outcome = trainer.run();
   nlohmann::json weights = nlohmann::json::array();
   for (const at::Tensor& parameter : trainer.model().parameters()) weights.push_back(nn::squared_norm(parameter));

@@ -26,7 +26,7 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 /// Whether the controller's decisions are carried out; elsewhere its journal tells what it would have done.
 bool switches(const run::RunInfo& info) {
-  return info.settings.controller == "gnmr" && info.settings.random_units.empty() && !info.settings.oracle;
+  return info.settings.controller == "gnmr" && info.settings.random_units.empty() && !info.settings.experiment.oracle;
 }
 
 void add_training(const std::vector<run::TrainLine>& lines, const run::RunInfo& info, CellResult& cell) {
@@ -133,9 +133,9 @@ std::optional<CellResult> measure_run(const std::string& run_folder) {
   const io::Journal journal = io::read_journal(folder.journal());
   add_journal(journal, info, cell);
   if (switches(info)) cell.reruns = reruns_in(journal, cell.step_ms / 1000 * static_cast<double>(metrics.train.size()));
-  if (info.settings.faults.empty()) return cell;
+  if (info.settings.experiment.faults.empty()) return cell;
   if (switches(info)) cell.detection = detection_in(journal, folder.faults());
-  if (info.settings.harm && fs::exists(folder.harm(), ignored) && fs::exists(folder.fault_list(), ignored)) {
+  if (info.settings.experiment.harm && fs::exists(folder.harm(), ignored) && fs::exists(folder.fault_list(), ignored)) {
     cell.harm = fault_harm(read_fault_list(folder.fault_list()), harm, switches(info) ? &journal : nullptr);
   }
   return cell;

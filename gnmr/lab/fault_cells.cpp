@@ -61,7 +61,7 @@ std::string differences(const FaultCell& first, const FaultCell& second, const C
 run::TrainSettings settings_in(const Suite& suite, const PlannedCell& planned) {
   run::TrainSettings settings = suite.arms()[planned.arm].settings;
   settings.seed = planned.seed;
-  settings.fault_seed = planned.seed + 1;
+  settings.experiment.fault_seed = planned.seed + 1;
   const run::RunFolder folder(suite.run_folder(planned));
   if (!folder.holds_run()) return settings;
   // Not all of them: a run writes down defaults that its arm leaves open.

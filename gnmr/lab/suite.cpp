@@ -187,7 +187,7 @@ run::TrainSettings Suite::settings_of(const PlannedCell& cell, const CellResult*
   run::TrainSettings settings = arm.settings;
   settings.seed = cell.seed;
   settings.out = run_folder(cell);
-  if (!fault_.empty()) settings.fault_seed = cell.seed + 1;
+  if (!fault_.empty()) settings.experiment.fault_seed = cell.seed + 1;
   if (arm.arm.needs.empty()) return settings;
   if (needed == nullptr) throw Error(fmt::format("{} needs the arm {}", cell.name, arm.arm.needs));
   if (arm.arm.rule == ArmRule::random_units) {

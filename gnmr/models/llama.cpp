@@ -11,6 +11,7 @@
 #include <string>
 
 #include "gnmr/core/error.h"
+#include "gnmr/models/model_files.h"
 
 namespace gnmr::models {
 namespace {
@@ -87,6 +88,10 @@ at::Tensor LlamaImpl::loss(const at::Tensor& tokens, const at::Tensor& targets) 
   const at::Tensor logits = forward(tokens).flatten(0, 1).to(at::kFloat);
   return at::cross_entropy_loss(logits, targets.flatten(), {}, at::Reduction::Mean, kIgnoredTarget);
 }
+
+void LlamaImpl::assign(const TensorFile& weights, const std::string& place) { assign_weights(*this, weights, place); }
+
+io::FolderSums LlamaImpl::save_to(const std::string& folder) const { return save_model(*this, folder); }
 
 void LlamaImpl::set_graphs(bool graphs) {
   if (graphs == (graphs_ != nullptr)) return;

@@ -17,6 +17,7 @@
 
 #include "gnmr/models/block_graphs.h"
 #include "gnmr/models/fused_ops.h"
+#include "gnmr/models/language_model.h"
 #include "gnmr/models/llama_block.h"
 #include "gnmr/models/llama_config.h"
 
@@ -26,15 +27,19 @@ namespace gnmr::models {
 inline constexpr std::int64_t kIgnoredTarget = -100;
 
 /// The model. One thread calls it at a time. Weights are what `initialise` or `load_weights` makes them.
-class LlamaImpl : public torch::nn::Module {
+class LlamaImpl : public LanguageModel {
  public:
   explicit LlamaImpl(const LlamaConfig& config);
 
   /// `tokens` is [batch, positions] of int64; the result [batch, positions, vocabulary].
   at::Tensor forward(const at::Tensor& tokens);
 
-  /// Mean cross-entropy of the targets, [batch, positions] of int64: each position's own, already shifted.
-  at::Tensor loss(const at::Tensor& tokens, const at::Tensor& targets);
+  at::Tensor loss(const at::Tensor& tokens, const at::Tensor& targets) override;
+  std::int64_t parameter_count() const override { return models::parameter_count(config_); }
+  std::string config_text() const override { return config_json(config_); }
+  void assign(const TensorFile& weights, const std::string& place) override;
+  io::FolderSums save_to(const std::string& folder) const override;
+  std::string graph_failure() const override { return graph_statistics().last_failure; }
 
   /// Normal numbers of deviation `initializer_range`, divided by sqrt(2 * layers) in `o` and `down`; norms 1, biases 0.
   /// The same on every number of threads.

@@ -134,7 +134,10 @@ const std::vector<SettingSpec>& setting_specs() {
   static const std::vector<SettingSpec> specs{
 #define GNMR_SPEC(type, name, default_value, group, value, help) \
   {#name, group, value, help, [](TrainSettings& settings) -> SettingPointer { return &settings.name; }},
-      GNMR_TRAIN_SETTINGS(GNMR_SPEC)
+#define GNMR_EXPERIMENT_SPEC(type, name, default_value, group, value, help) \
+  {#name, group, value, help, [](TrainSettings& settings) -> SettingPointer { return &settings.experiment.name; }},
+      GNMR_TRAIN_SETTINGS(GNMR_SPEC, GNMR_EXPERIMENT_SPEC)
+#undef GNMR_EXPERIMENT_SPEC
 #undef GNMR_SPEC
   };
   return specs;
@@ -179,8 +182,9 @@ std::vector<std::string> changed_on_resume(const TrainSettings& before, const Tr
 
 std::string controller_name(const TrainSettings& settings) {
   if (!settings.random_units.empty()) return "random";
-  if (settings.oracle) return "oracle";
-  return settings.rival.empty() ? settings.controller : settings.rival.substr(0, settings.rival.find(':'));
+  const ExperimentSettings& experiment = settings.experiment;
+  if (experiment.oracle) return "oracle";
+  return experiment.rival.empty() ? settings.controller : experiment.rival.substr(0, experiment.rival.find(':'));
 }
 
 std::string default_run_folder(const TrainSettings& settings) {

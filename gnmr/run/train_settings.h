@@ -5,7 +5,8 @@
 // struct, JSON (run.json, the engine's boundary), command-line flags and docs/train.md are all derived from it.
 //
 // Goals: one place to add a setting; a resumed run can tell what differs. Non-goals: torch, files, printing; the
-// controller's own options (gnmr/core/options.h), which are a member here.
+// controller's own options (gnmr/core/options.h) and what an experiment is asked to do (experiment_settings.h), which
+// are members here.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,7 @@
 #include <vector>
 
 #include "gnmr/core/options.h"
-#include "gnmr/run/fault_kinds.h"
+#include "gnmr/run/experiment_settings.h"
 
 namespace gnmr::io {
 class JsonObject;
@@ -23,10 +24,8 @@ class JsonObject;
 
 namespace gnmr::run {
 
-using Texts = std::vector<std::string>;
-
-// X(type, name, default, group, value, help)
-#define GNMR_TRAIN_SETTINGS(X)                                                                                      \
+// X(type, name, default, group, value, help); EXPERIMENT is the same for what an experiment is asked to do.
+#define GNMR_TRAIN_SETTINGS(X, EXPERIMENT)                                                                          \
   X(std::string, model, "nano", "Model", "NAME|FILE",                                                               \
     "A preset (nano, micro, ... llama2-13b: docs/models.md) or a config.json as Hugging Face writes it")            \
   X(std::string, init, "", "Model", "DIR|FILE", "Begin with these weights (safetensors) instead of random ones")    \
@@ -86,19 +85,7 @@ using Texts = std::vector<std::string>;
   X(bool, errors, false, "Control", "", "Write every error that a patrol measured to errors.csv, for `gnmr tune`")  \
   X(std::int64_t, disarm_after, 0, "Control", "N",                                                                  \
     "Only watch from then on where nothing that was done over N steps helped; 0: never")                            \
-  X(Texts, faults, {}, "Faults", "KIND...",                                                                         \
-    "Inject faults, to see what happens (docs/faults.md; KIND:once: gone in a rerun):" GNMR_FAULT_NAMES)            \
-  X(std::int64_t, fault_every, 12, "Faults", "N", "Mean number of steps from one injected fault to the next")       \
-  X(std::int64_t, fault_steps, 5, "Faults", "N", "Steps that an injected fault lasts")                              \
-  X(std::int64_t, fault_from, 40, "Faults", "N", "First step that may have one")                                    \
-  X(double, fault_strength, 64, "Faults", "X",                                                                      \
-    "How strong: saturate cuts inputs at 1/X of their largest; overflow multiplies those above 1/8 of it by X")     \
-  X(std::int64_t, fault_seed, 1, "Faults", "N", "Seed of where and when")                                           \
-  X(bool, oracle, false, "Faults", "", "Instead of a detector: layers with an injected fault are in recovery")      \
-  X(bool, harm, false, "Faults", "",                                                                                \
-    "Measure how far each injected fault moves the gradient of its batch, to harm.jsonl (runs steps twice)")        \
-  X(std::string, rival, "", "Faults", "RULE",                                                                       \
-    "What others do to gradients, for comparison: zclip, adagc, stable-spam, olmo-skip (docs/rivals.md)")           \
+  GNMR_EXPERIMENT_SETTINGS(EXPERIMENT)                                                                              \
   X(std::string, out, "", "Output", "DIR", "The run's folder [runs/MODEL-RECIPE-CONTROLLER-seedN]")                 \
   X(std::string, label, "", "Output", "TEXT", "What the report calls this run")                                     \
   X(std::int64_t, eval_every, 50, "Output", "N", "Steps from one evaluation to the next; 0: only at the end")       \
@@ -116,9 +103,12 @@ using Texts = std::vector<std::string>;
 /// All settings of a run.
 struct TrainSettings {
 #define GNMR_DECLARE(type, name, default_value, group, value, help) type name = default_value;
-  GNMR_TRAIN_SETTINGS(GNMR_DECLARE)
+#define GNMR_OMIT(type, name, default_value, group, value, help)
+  GNMR_TRAIN_SETTINGS(GNMR_DECLARE, GNMR_OMIT)
+#undef GNMR_OMIT
 #undef GNMR_DECLARE
-  Options options;  // the controller's
+  ExperimentSettings experiment;  // the laboratory's
+  Options options;                // the controller's
 
   bool operator==(const TrainSettings&) const = default;
 };

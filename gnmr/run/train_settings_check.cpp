@@ -5,12 +5,11 @@
 #include <initializer_list>
 #include <limits>
 
-#include "gnmr/core/error.h"
 #include "gnmr/core/controller.h"
+#include "gnmr/core/error.h"
 #include "gnmr/core/message_text.h"
 #include "gnmr/io/json_text.h"
 #include "gnmr/io/number_text.h"
-#include "gnmr/run/fault_kinds.h"
 #include "gnmr/run/switch_rule.h"
 #include "gnmr/run/train_settings.h"
 
@@ -116,6 +115,7 @@ void check_control(const TrainSettings& settings) {
 
 /// What makes no sense together.
 void check_combinations(const TrainSettings& settings) {
+  const ExperimentSettings& experiment = settings.experiment;
   const bool by_evidence =
       settings.options.selector == Selector::evidence || settings.options.selector == Selector::evidence_after_alarm;
   if (by_evidence && settings.evidence_from == "patrol" && settings.patrol == 0 && settings.controller == "gnmr") {
@@ -126,30 +126,35 @@ void check_combinations(const TrainSettings& settings) {
   }
   if (settings.options.lag == 1 && settings.controller != "none") {
     check_options(settings.options, {.can_rerun = true});
-    if (!settings.rival.empty()) {
-      fail("rival", "`lag` 0 beside it, since it looks at gradients before the update", io::in_quotes(settings.rival));
+    if (!experiment.rival.empty()) {
+      fail("rival", "`lag` 0 beside it, since it looks at gradients before the update",
+           io::in_quotes(experiment.rival));
     }
   }
-  if (!settings.rival.empty() && (settings.controller == "gnmr" || settings.oracle || !settings.random_units.empty())) {
+  if (!experiment.rival.empty() &&
+      (settings.controller == "gnmr" || experiment.oracle || !settings.random_units.empty())) {
     fail("rival", "`controller` watch or none beside it, without oracle and random_units",
-         io::in_quotes(settings.rival));
+         io::in_quotes(experiment.rival));
   }
-  if ((settings.oracle || settings.harm) && settings.granularity != "layer") {
+  if ((experiment.oracle || experiment.harm) && settings.granularity != "layer") {
     fail("granularity", "layer with `oracle` and `harm`: faults are of layers", io::in_quotes(settings.granularity));
   }
 }
 
-void check_faults_and_output(const TrainSettings& settings) {
-  for (const std::string& fault : settings.faults) {
+void check_experiment(const ExperimentSettings& experiment) {
+  for (const std::string& fault : experiment.faults) {
     if (parse_fault(fault)) continue;
     const std::string name = fault.substr(0, fault.find(':'));
     fail("faults", expected_fault(),
          io::in_quotes(fault) + did_you_mean(name, fault_kinds(), [](const FaultKindSpec& spec) { return spec.name; }));
   }
-  check_whole("fault_every", settings.fault_every, 1, kMostSteps);
-  check_whole("fault_steps", settings.fault_steps, 1, kMostSteps);
-  check_whole("fault_from", settings.fault_from, 1, kMostSteps);
-  check_number("fault_strength", settings.fault_strength, {.low = 1, .high = 1e6}, "a number in [1, 1e6]");
+  check_whole("fault_every", experiment.fault_every, 1, kMostSteps);
+  check_whole("fault_steps", experiment.fault_steps, 1, kMostSteps);
+  check_whole("fault_from", experiment.fault_from, 1, kMostSteps);
+  check_number("fault_strength", experiment.fault_strength, {.low = 1, .high = 1e6}, "a number in [1, 1e6]");
+}
+
+void check_output(const TrainSettings& settings) {
   check_whole("eval_every", settings.eval_every, 0, kMostSteps);
   check_whole("checkpoint_retry", settings.checkpoint_retry, 0, kMostSteps);
   check_whole("eval_batches", settings.eval_batches, 1, kMostTokens);
@@ -172,7 +177,8 @@ void validate(const TrainSettings& settings) {
   check_training(settings);
   if (settings.recipe.empty()) fail("recipe", "a name or a file", "an empty text");
   check_control(settings);
-  check_faults_and_output(settings);
+  check_experiment(settings.experiment);
+  check_output(settings);
   check_combinations(settings);
   gnmr::validate(settings.options);
 }

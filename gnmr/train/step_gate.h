@@ -12,8 +12,8 @@
 
 #include "gnmr/core/controller.h"
 #include "gnmr/torch/units.h"
+#include "gnmr/train/batch_numbers.h"
 #include "gnmr/train/optimizer.h"
-#include "gnmr/train/pass_numbers.h"
 
 namespace gnmr::train {
 
@@ -36,15 +36,14 @@ class StepGate {
   /// Looks at the norms in `numbers` and remembers them, or forgets them where it holds the step for a trial. The
   /// gradients of the pass are those of the parameters now: unless the step is held, or they are not finite, the
   /// optimizer makes its update with them. `held` and `update` of the numbers say what was done, when they are read.
-  virtual void pass(PassNumbers& numbers, const GateStep& step) = 0;
+  virtual void pass(BatchNumbers& numbers, const GateStep& step) = 0;
 };
 
 /// What the host's gate works on; all of it outlives the gate.
 struct HostGateParts {
   AdamW& optimizer;
   Options options;
-  Selector selector;        // in force
-  double largest_norm = 0;  // gradients are clipped at; 0: not
+  Selector selector;  // in force
   std::uint32_t units = 0;
 };
 

@@ -20,15 +20,15 @@ class DevicePending : public PendingNumbers {
   DevicePending(const kernels::GatedStep& gated, kernels::StepTicket ticket, nn::RecoverableUnits& units)
       : gated_(gated), ticket_(ticket), measurements_(units.send_other_measurements()), units_(units) {}
 
-  void complete(PassResult& pass) override {
-    const kernels::StepNumbers numbers = gated_.read(ticket_);
-    pass.squares.parameters.assign(numbers.sums.begin(), numbers.sums.end());
-    units_.take_measurements(measurements_.get(), numbers.more);
-    pass.loss = numbers.loss;
-    pass.held = numbers.alarm.held != 0;
-    pass.update = {.grad_norm = numbers.gate.total_norm,
-                   .clip = double{numbers.gate.coefficient},
-                   .applied = numbers.gate.apply != 0};
+  void complete(BatchNumbers& numbers) override {
+    const kernels::StepNumbers measured = gated_.read(ticket_);
+    numbers.squares.assign(measured.sums.begin(), measured.sums.end());
+    units_.take_measurements(measurements_.get(), measured.more);
+    numbers.loss = measured.loss;
+    numbers.held = measured.alarm.held != 0;
+    numbers.update = {.grad_norm = measured.gate.total_norm,
+                      .clip = double{measured.gate.coefficient},
+                      .applied = measured.gate.apply != 0};
   }
 
  private:
@@ -63,9 +63,9 @@ class DeviceGate : public StepGate {
     gated_.signals().load(kernels::memory_of(state, settings_), nn::current_stream(device_));
   }
 
-  void pass(PassNumbers& numbers, const GateStep& step) override {
+  void pass(BatchNumbers& numbers, const GateStep& step) override {
     find_gradients();
-    const std::vector<std::uint8_t>& has_gradient = numbers.rest.squares.has_gradient;
+    const std::vector<std::uint8_t>& has_gradient = numbers.has_gradient;
     if (has_gradient != has_gradient_ || parts_.units.has_norms_of_products()) {
       lists_ = parts_.units.norm_lists(has_gradient);
       has_gradient_ = has_gradient;
@@ -76,7 +76,7 @@ class DeviceGate : public StepGate {
     const kernels::StepTicket ticket = gated_.run({.gradients = gradients_,
                                                    .lists = lists_,
                                                    .more_squares = measured != nullptr ? measured->squares() : nullptr,
-                                                   .loss = numbers.loss.const_data_ptr<double>(),
+                                                   .loss = numbers.device_loss.const_data_ptr<double>(),
                                                    .flags = step.flags,
                                                    .hold = step.hold,
                                                    .optimizer = parts_.optimizer.kernel_settings(step.learning_rate),

@@ -13,15 +13,13 @@ class HostGate : public StepGate {
 
   void load(const ControllerState& state) override { signals_.load(kernels::memory_of(state, settings_)); }
 
-  void pass(PassNumbers& numbers, const GateStep& step) override {
-    PassResult& pass = numbers.rest;
+  void pass(BatchNumbers& numbers, const GateStep& step) override {
     signals_.set_flags(step.flags);
-    const kernels::StepAlarm& alarm = signals_.observe(
-        {.norms = pass.norms.values.data(), .sampled = pass.norms.sampled.data()}, step.hold);
-    pass.held = alarm.held != 0;
-    pass.update = update_of(pass.squares, parts_.largest_norm);
-    pass.update.applied = pass.update.applied && !pass.held;
-    if (pass.update.applied) parts_.optimizer.step(step.learning_rate, pass.update.clip);
+    const kernels::StepAlarm& alarm =
+        signals_.observe({.norms = numbers.norms.values.data(), .sampled = numbers.norms.sampled.data()}, step.hold);
+    numbers.held = alarm.held != 0;
+    numbers.update.applied = numbers.update.applied && !numbers.held;
+    if (numbers.update.applied) parts_.optimizer.step(step.learning_rate, numbers.update.clip);
   }
 
  private:

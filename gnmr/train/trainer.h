@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Trains a model in low precision with the controller on it.
 //
-// One step: forward and backward, each unit on the path that the supervisor said; one pass over the gradients gives
+// One step: forward and backward, each unit on the path that the supervisor chose; one pass over the gradients gives
 // every norm and the clip coefficient; the supervisor says whether the update is made, held, or made by another run of
-// the step (docs/algorithm.md), and who is in recovery next; the update. An update that is not finite is never applied,
-// whatever the controller. With lag 1 a gate stands before the update, and the step is settled while the next one runs.
+// the step (docs/algorithm.md), and which units are in recovery next; the update. An update that is not finite is never
+// applied, whatever the controller. With lag 1 a gate stands before the update, and the step is reported while the next
+// one runs.
 //
 // Goals: bit-repeatable runs on the CPU; a run that was killed at any moment goes on bit for bit from its last
 // checkpoint; every rank decides alike. Non-goals: printing, sharded parameters, other optimizers.
@@ -18,175 +19,122 @@
 #include <string>
 #include <vector>
 
-#include "gnmr/models/llama.h"
-#include "gnmr/run/control_file.h"
+#include "gnmr/models/language_model.h"
 #include "gnmr/run/engine.h"
-#include "gnmr/run/evidence.h"
-#include "gnmr/run/harm.h"
 #include "gnmr/run/supervisor.h"
 #include "gnmr/torch/collective.h"
-#include "gnmr/torch/gradient_squares.h"
 #include "gnmr/torch/units.h"
-#include "gnmr/train/checkpoint.h"
+#include "gnmr/train/batch_runner.h"
 #include "gnmr/train/data.h"
-#include "gnmr/train/laboratory.h"
+#include "gnmr/train/experiment.h"
+#include "gnmr/train/held_batches.h"
+#include "gnmr/train/kill_switch.h"
 #include "gnmr/train/optimizer.h"
-#include "gnmr/train/pass_numbers.h"
-#include "gnmr/train/schedule.h"
+#include "gnmr/train/run_writer.h"
 #include "gnmr/train/step_gate.h"
-#include "gnmr/train/trace_file.h"
 
 namespace gnmr::train {
 
-/// How far apart two gradients are at least, by the squared norms of their parts, relative to the second.
-double distance_between(std::span<const double> first_squares, std::span<const double> second_squares);
+/// Names of entries in a checkpoint, beside those of an experiment.
+inline constexpr const char* kModeKey = "mode";
+inline constexpr const char* kSkippedKey = "skipped_updates";
+inline constexpr const char* kHeldKey = "held_passes";
+inline constexpr const char* kModelKey = "model_config";
+inline constexpr const char* kRecipeKey = "recipe";
+inline constexpr const char* kTokensKey = "tokens_a_step";
 
 /// One run. Rank 0 writes files; the others write none.
 class Trainer {
  public:
-  /// Opens everything; an `Error` says what is wrong. With more than one rank all of them construct it. Faults, rivals
-  /// and the like need a laboratory.
-  Trainer(const run::TrainSettings& settings, run::TrainObserver& observer, nn::Collective& collective,
-          const MakeLaboratory& make_laboratory = {});
+  /// Opens everything; an `Error` says what is wrong. With more than one rank all of them construct it.
+  Trainer(const run::TrainSettings& settings, run::TrainObserver& observer, nn::Collective& ranks,
+          const MakeExperiment& make_experiment = {});
   ~Trainer();
 
   /// Trains to the last step or until the observer wants to stop.
   run::TrainOutcome run();
 
-  /// The units in recovery in each step that this process trained, for comparisons between ranks.
+  /// The high units of each step that this process trained, for comparisons between ranks.
   const std::vector<std::vector<UnitIndex>>& recovered_by_step() const { return recovered_by_step_; }
 
   /// The model.
-  models::LlamaImpl& model() { return *model_; }
+  models::LanguageModel& model() { return *model_; }
 
  private:
-  struct StepResult {
-    double loss = 0;
-    double grad_norm = 0;
-    double clip = 1;
-    bool applied = true;
-    double seconds = 0;  // of the whole step; what only an experiment measures is not counted
-    std::int64_t batch = 0;
-  };
-
-  struct UnsettledStep {  // it has run; its numbers have not been read
-    StepPlan plan;
+  struct Step {  // that has begun
+    StepPlan plan = {};
     bool failed = false;  // it was to be a trial, for which there was no memory
-    PassNumbers numbers = {};
+    BatchNumbers numbers = {};
     std::int64_t recovered = 0;
     std::int64_t high = 0;
-    double pass_seconds = 0;  // of these, the pass
-    double seconds = 0;
+    double seconds = 0;        // of all of it, but for
+    double aside_seconds = 0;  // what only an experiment measures
+  };
+  struct Restored {                 // what the rest of the start needs of a checkpoint
+    std::string controller = {};    // bytes of a state file; empty: there is none
+    std::optional<Mode> mode = {};  // that the kill switch had asked for
   };
 
-  struct HeldPass {  // of a batch that is to come again
-    double loss = 0;
-    std::vector<double> squares = {};     // of the parameters' gradients
-    std::optional<double> own_norm = {};  // of this rank's; not known after a resume
-  };
-
+  // The start (trainer_setup.cpp).
+  void open_model();
+  void open_units();
   void open_folder();
-  void notice_lost_folder();
-  void warn(const std::string& text);
-  bool any_rank(bool here);
-  void open_files();
-  void make_gate();
-  void describe();
-  void make_model();
-  void make_units();
-  void make_experiment(const MakeLaboratory& make_laboratory);
-  std::vector<UnitIndex> oracle_units(std::int64_t step) const;
-  void open_traces();
-  void resume();
-  std::map<std::string, std::string> arithmetic() const;
-  void announce();
-  StepResult train_step(std::int64_t step);
-  PassNumbers take_pass(std::int64_t batch);
-  PassResult run_pass(std::int64_t batch) { return read(take_pass(batch)); }
-  at::Tensor run_micro_batches(std::int64_t batch);
-  PassResult read_pass(PassNumbers numbers);
-  void reduce_over_ranks(PassNumbers& numbers);
-  void measure_gradients(PassResult& pass);
-  void find_gradients(PassResult& pass) const;
-  void look_at_measurements(PassResult& pass);
-  void note_graphs();
-  at::Tensor on_device(const at::Tensor& tensor) const;
-  void look_at_units(PassResult& pass);
-  StepResult result_of(const PassResult& pass) const;
-  void drop_gradients();
-  void scale_gradients(std::span<const double> coefficients, PassResult& pass);
-  StepResult judge(const StepPlan& plan, PassResult& pass);
-  std::optional<StepResult> try_trial(const StepPlan& plan, PassResult& pass);
-  StepResult run_again(const PassResult& alarmed);
-  static std::string memory_failure(const std::function<void()>& attempt);
-  void tell_failed_trial(std::int64_t step, const std::string& failure);
-  StepResult follow_rule(std::int64_t step, PassResult& pass);
-  std::vector<double> measured_errors(std::int64_t step, const PassResult& pass);
-  std::optional<std::int64_t> strangest_rank(double alarmed_norm, double rerun_norm);
-  double measure_harm(std::int64_t batch);
-
-  bool is_late() const { return gate_ != nullptr; }
-  void train_late(std::int64_t step);
-  PassNumbers take_planned_pass(UnsettledStep& step);
-  void settle_late();
-  void catch_up();
-  run::RerunContext rerun_context(const UnsettledStep& step, const PassResult& pass);
-  void count_late(const UnsettledStep& step, const PassResult& pass, const Outcome& outcome, bool comes_again);
-  std::string held_text() const;
-  void restore_held(const std::string& text);
-  void restore_extra(const std::map<std::string, std::string>& extra);
-
-  void tell_errors(std::int64_t step, std::span<const double> errors);
+  Restored resume();
+  std::optional<Mode> restore_extra(const std::map<std::string, std::string>& extra);
+  void start(const Restored& restored);
+  void start_supervisor(const Restored& restored);
+  run::SupervisorSettings supervision() const;
+  BatchSettings batch_settings() const;
+  run::RunInfo run_info() const;
+  std::unique_ptr<StepGate> make_gate(bool on_device);
   std::string control_text() const;
-  Options options_in_force() const;
-  bool uses_errors() const;
-  void follow_mode();
-  void keep_mode(Mode mode);
-  void write_evidence(std::int64_t step, const std::function<nn::CastEvidence(UnitIndex)>& seen);
-  void tell_step(run::TrainLine line, std::int64_t batch);
+  void announce();
+
+  // The loop.
+  void follow_kill_switch();
   void note_new_mode(Mode before);
+  void train_step(std::int64_t step);
+  void begin(std::int64_t step, Step& now);
+  void run_batch(Step& now);
+  void find_update(Step& now);
+  void report_late_step();
+  const Outcome& report(const Step& step);
+  void count(const Step& step, const Outcome& outcome);
+  std::string memory_failure(PassKind pass, const std::function<void()>& attempt);
+  void warn(const std::string& text);
+  std::vector<double> log_errors(const Step& step);
+  void log_evidence(const Step& step);
+  void log_step(const Step& step);
   void evaluate(std::int64_t step);
-  double evaluation_loss(bool all_high);
   void save_checkpoint(std::int64_t step, bool is_last);
-  bool writes_files() const { return collective_.rank() == 0; }
+  run::TrainOutcome finish();
+
+  std::map<std::string, std::string> arithmetic() const;
+  Options options_in_force() const;
+  bool has_low_path() const { return settings_.recipe != "none"; }
+  bool uses_errors() const;
+  bool switches_units() const;
+  double rate_of(std::int64_t step) const;
   bool is_due(std::int64_t every, std::int64_t step) const {
     return step == settings_.steps || (every > 0 && step % every == 0);
   }
 
   run::TrainSettings settings_;
   run::TrainObserver& observer_;
-  nn::Collective& collective_;
-  nn::GradientSquares gradient_squares_;
-  run::RunFolder folder_;
-  std::vector<run::RunLock> locks_;  // the last one is that of the folder as it is now
-  models::Llama model_{nullptr};
+  nn::Collective& ranks_;
   std::optional<Data> data_;
-  std::optional<nn::RecoverableUnits> units_;
+  std::shared_ptr<models::LanguageModel> model_;
   std::optional<AdamW> optimizer_;
+  std::optional<nn::RecoverableUnits> units_;
+  std::unique_ptr<Experiment> experiment_;  // null: there is none
+  std::optional<BatchRunner> runner_;
+  std::optional<RunWriter> writer_;
+  std::optional<KillSwitch> kill_switch_;
   std::optional<run::Supervisor> supervisor_;
-  std::optional<run::MetricsWriter> metrics_;
-  std::optional<run::ControlFile> control_;
-  std::optional<run::EvidenceWriter> evidence_;
-  std::optional<run::HarmWriter> harm_;
-  std::optional<TraceFile> errors_;
-  std::optional<TraceFile> norms_;
-  std::unique_ptr<Laboratory> laboratory_;  // null: there is none
-  std::vector<std::string> layer_names_;
-  std::string controller_state_;                                 // of the checkpoint that the run goes on from
-  Mode first_mode_ = Mode::armed;  // as the settings ask for it
-  std::optional<Mode> restored_mode_;  // as the kill switch asked for it before the run stopped
-  std::shared_ptr<const nn::Recipe> recipe_;          // null: everything is high
-  at::Device device_{at::kCPU};
-  Schedule schedule_;
-  run::RunInfo info_;
-  std::string lost_folder_;  // what became of the folder in mid-run, in words; empty: it is there
-  std::string lost_why_;     // why it could not be made again
-  std::int64_t next_step_ = 1;
-  std::string told_graph_failure_;
-  bool has_device_gate_ = false;    // then the numbers of a pass are read from the device when it is settled
   std::unique_ptr<StepGate> gate_;  // null: the host waits for each step's numbers before its update
-  std::optional<UnsettledStep> unsettled_;
-  std::map<std::int64_t, HeldPass> held_;  // by batch
+  std::optional<Step> late_;        // with a gate: the step that ran last, until it is reported
+  HeldBatches held_;
+  std::int64_t next_step_ = 1;
   run::TrainOutcome outcome_;
   std::vector<std::vector<UnitIndex>> recovered_by_step_;
 };

@@ -1,17 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a run begins, or goes on: folder, model, data, units, files.
+// How a run begins, or is resumed: data, model, units, folder, supervisor.
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <torch/version.h>
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
+#include <utility>
 
 #include "gnmr/core/error.h"
 #include "gnmr/core/message_text.h"
-#include "gnmr/io/whole_file.h"
+#include "gnmr/io/number_text.h"
+#include "gnmr/models/llama.h"
 #include "gnmr/models/model_files.h"
+#include "gnmr/train/checkpoint.h"
 #include "gnmr/train/memory_need.h"
+#include "gnmr/train/rank_agreement.h"
+#include "gnmr/train/schedule.h"
 #include "gnmr/train/trainer.h"
 
 namespace gnmr::train {
@@ -56,73 +62,87 @@ void check_rules(const std::vector<run::SwitchRule>& rules, const std::vector<Un
   }
 }
 
-std::string words(const std::vector<std::string>& texts) {
-  std::string joined;
-  for (const std::string& text : texts) joined += (joined.empty() ? "" : "+") + text;
-  return joined;
+/// The configuration of a model that fits.
+models::LlamaConfig checked_config(const run::TrainSettings& settings, const at::Device& device) {
+  const models::LlamaConfig config = models::load_config(settings.model);
+  if (settings.sequence > config.max_positions) {
+    throw Error("--sequence " + std::to_string(settings.sequence) + ": the model has " +
+                std::to_string(config.max_positions) + " positions");
+  }
+  const double tokens = static_cast<double>(settings.batch) * static_cast<double>(settings.sequence);
+  check_memory(settings.model, memory_need(config, tokens), device);
+  return config;
+}
+
+std::shared_ptr<models::LanguageModel> make_llama(const models::LlamaConfig& config, const run::TrainSettings& settings,
+                                                  const at::Device& device) {
+  models::Llama model(config);
+  model->initialise(static_cast<std::uint64_t>(settings.seed));
+  if (!settings.init.empty()) model->assign(read_initial_model(settings.init), settings.init);
+  if (settings.outliers > 1) model->add_outliers(settings.outliers);
+  model->to(device);
+  if (settings.dtype == "bfloat16") model->to(at::kBFloat16);
+  model->set_recompute(settings.recompute);
+  model->set_graphs(settings.graphs);
+  return model.ptr();
+}
+
+DataSettings data_settings(const run::TrainSettings& settings, std::int64_t vocabulary, nn::Collective& ranks) {
+  return {.files = settings.data,
+          .held_out = settings.held_out,
+          .seed = settings.seed,
+          .batch = settings.batch,
+          .sequence = settings.sequence,
+          .accumulate = settings.accumulate,
+          .vocabulary = vocabulary,
+          .rank = ranks.rank(),
+          .world = ranks.size()};
+}
+
+std::string mebibytes(std::int64_t bytes) { return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB"; }
+
+bool is_by_evidence(Selector selector) {
+  return selector == Selector::evidence || selector == Selector::evidence_after_alarm;
 }
 
 }  // namespace
 
-Trainer::Trainer(const run::TrainSettings& settings, run::TrainObserver& observer, nn::Collective& collective,
-                 const MakeLaboratory& make_laboratory)
-    : settings_(with_defaults(settings)),
-      observer_(observer),
-      collective_(collective),
-      folder_(settings_.out),
-      device_(device_of(settings_.device)),
-      schedule_{settings_.lr, settings_.min_lr, settings_.warmup, settings_.steps} {
+Trainer::Trainer(const run::TrainSettings& settings, run::TrainObserver& observer, nn::Collective& ranks,
+                 const MakeExperiment& make_experiment)
+    : settings_(with_defaults(settings)), observer_(observer), ranks_(ranks) {
   at::set_num_threads(settings_.threads > 0 ? static_cast<int>(settings_.threads)
                                             : static_cast<int>(std::max(1U, std::thread::hardware_concurrency())));
-  make_model();
-  make_units();
-  make_experiment(make_laboratory);
+  open_model();
+  open_units();
+  if (make_experiment) experiment_ = make_experiment(settings_, units_->layer_names());
+  if (settings_.evidence_from == "casts" && settings_.controller == "gnmr" && ranks_.size() > 1) {
+    throw Error("--evidence-from casts: what casts did is not summed over processes; use --evidence-from patrol");
+  }
+  if (experiment_ == nullptr && settings_.experiment.is_wanted()) {
+    throw Error("faults, rivals and oracles need an engine with a laboratory");
+  }
+  if (experiment_ != nullptr) units_->set_hook(experiment_->hook());
+  runner_.emplace(*model_, *data_, *units_, ranks_, experiment_.get());
   open_folder();
   try {
-    if (settings_.resume) resume();
-    open_files();
+    start(settings_.resume ? resume() : Restored{});
   } catch (...) {
-    // A start that came to nothing leaves nothing that the next one would take for a run.
-    if (writes_files() && !settings_.resume) folder_.remove_start();
+    writer_->undo_start();
     throw;
   }
 }
 
-void Trainer::make_model() {
-  const models::LlamaConfig config = models::load_config(settings_.model);
-  if (settings_.sequence > config.max_positions) {
-    throw Error("--sequence " + std::to_string(settings_.sequence) + ": the model has " +
-                std::to_string(config.max_positions) + " positions");
-  }
-  check_memory(settings_.model,
-               memory_need(config, static_cast<double>(settings_.batch) * static_cast<double>(settings_.sequence)),
-               device_);
-  data_.emplace(DataSettings{.files = settings_.data,
-                             .held_out = settings_.held_out,
-                             .seed = settings_.seed,
-                             .batch = settings_.batch,
-                             .sequence = settings_.sequence,
-                             .accumulate = settings_.accumulate,
-                             .vocabulary = config.vocabulary,
-                             .rank = collective_.rank(),
-                             .world = collective_.size()});
-  model_ = models::Llama(config);
-  model_->initialise(static_cast<std::uint64_t>(settings_.seed));
-  if (!settings_.init.empty()) models::assign_weights(*model_, read_initial_model(settings_.init), settings_.init);
-  if (settings_.outliers > 1) model_->add_outliers(settings_.outliers);
-  model_->to(device_);
-  if (settings_.dtype == "bfloat16") model_->to(at::kBFloat16);
-  model_->set_recompute(settings_.recompute);
-  model_->set_graphs(settings_.graphs);
+void Trainer::open_model() {
+  const at::Device device = device_of(settings_.device);
+  const models::LlamaConfig config = checked_config(settings_, device);
+  data_.emplace(data_settings(settings_, config.vocabulary, ranks_));
+  model_ = make_llama(config, settings_, device);
   optimizer_.emplace(
       optimized_parameters(*model_),
       AdamWSettings{.beta1 = settings_.beta1, .beta2 = settings_.beta2, .weight_decay = settings_.weight_decay});
 }
 
-void Trainer::make_units() {
-  if (settings_.recipe != "none") {
-    recipe_ = std::make_shared<const nn::Recipe>(recipes::load_recipe(settings_.recipe));
-  }
+void Trainer::open_units() {
   const std::vector<run::SwitchRule> rules = rules_of(settings_);
   nn::UnitSelection selection{.granularity = granularity_of(settings_.granularity),
                               .allow = settings_.allow,
@@ -130,175 +150,245 @@ void Trainer::make_units() {
                               .save_in_8_bits = settings_.save_activations == "fp8",
                               .recast_weights = settings_.recast_weights};
   for (const run::SwitchRule& rule : rules) selection.forced.push_back(rule.glob);
+  std::shared_ptr<const nn::Recipe> recipe;
+  if (has_low_path()) recipe = std::make_shared<const nn::Recipe>(recipes::load_recipe(settings_.recipe));
   // Ranks round different sequences by chance: not by the same one.
-  const auto seed = static_cast<std::uint64_t>(settings_.seed) + (static_cast<std::uint64_t>(collective_.rank()) << 32);
-  units_.emplace(*model_, recipe_, selection, seed);
+  const auto seed = static_cast<std::uint64_t>(settings_.seed) + (static_cast<std::uint64_t>(ranks_.rank()) << 32);
+  units_.emplace(*model_, recipe, selection, seed);
   units_->measure_casts(settings_.evidence || settings_.evidence_from == "casts");
   check_rules(rules, units_->units());
-  layer_names_ = units_->layer_names();
-  if (layer_names_.empty()) throw Error("no linear layer is left for the low path: look at --allow and --deny");
+  if (units_->layer_names().empty()) {
+    throw Error("no linear layer is left for the low path: look at --allow and --deny");
+  }
   if (uses_errors()) units_->patrol(settings_.patrol, settings_.batch * settings_.sequence);
 }
 
-/// Faults, rivals and the like, where the settings ask for them.
-void Trainer::make_experiment(const MakeLaboratory& make_laboratory) {
-  if (make_laboratory) laboratory_ = make_laboratory(settings_, layer_names_);
-  const bool wanted = !settings_.faults.empty() || !settings_.rival.empty() || settings_.oracle || settings_.harm;
-  if (settings_.evidence_from == "casts" && settings_.controller == "gnmr" && collective_.size() > 1) {
-    throw Error("--evidence-from casts: what casts did is not summed over processes; use --evidence-from patrol");
+void Trainer::open_folder() {
+  writer_.emplace(settings_, observer_, ranks_.rank() == 0);
+  if (!settings_.resume) return;
+  settings_.resume = any_rank(ranks_, writer_->found_run());
+  const std::string& folder = writer_->folder().path();
+  if (settings_.resume) {
+    writer_->continue_run();
+  } else if (settings_.resume_step > 0) {
+    throw Error(folder + ": there is no run to resume, and so no step " + std::to_string(settings_.resume_step) +
+                "; look at --out");
+  } else {
+    observer_.noted(folder + ": there is no run to resume; it starts with step 1");
   }
-  if (laboratory_ == nullptr && wanted) throw Error("faults, rivals and oracles need an engine with a laboratory");
-  if (laboratory_ != nullptr) units_->set_hook(laboratory_->hook());
 }
 
-/// The units that the oracle would have in recovery: those named as the faulty layers are.
-std::vector<UnitIndex> Trainer::oracle_units(std::int64_t step) const {
-  const Controller& controller = supervisor_->controller();
-  std::vector<UnitIndex> units;
-  for (const std::uint32_t layer :
-       laboratory_->oracle(step, controller.options().lock_steps, controller.max_recovered())) {
-    for (UnitIndex unit = 0; unit < controller.units().size(); ++unit) {
-      if (controller.units()[unit].name == layer_names_[layer]) units.push_back(unit);
+/// Takes over the newest checkpoint, or that of the step that was asked for.
+Trainer::Restored Trainer::resume() {
+  const CheckpointStore store = writer_->checkpoints();
+  if (writer_->writes()) store.remove_leftovers();
+  if (writer_->writes() && settings_.resume_step > 0) store.set_damaged_aside(settings_.resume_step);
+  const std::int64_t step = settings_.resume_step > 0 ? settings_.resume_step : store.find_latest();
+  if (step == 0) {
+    observer_.noted("there is no checkpoint yet: the run begins again");
+    return {};
+  }
+  LoadedCheckpoint loaded = store.load(step);
+  if (loaded.info.data != data_->fingerprint()) {
+    throw Error(loaded.folder + ": the data is not what the run was begun with; give the same files with --data");
+  }
+  const std::map<std::string, std::string>& extra = loaded.info.extra;
+  for (const auto& [key, value] : arithmetic()) {
+    const auto before = extra.find(key);
+    if (before != extra.end() && before->second != value) {
+      throw Error(loaded.folder + ": the run was begun with another " + key +
+                  " (a file or the number of processes has changed since); begin another run with another --out");
     }
   }
-  std::sort(units.begin(), units.end());
-  return units;
+  model_->assign(loaded.model, loaded.folder);
+  store.restoring(step, kOptimizerFile, [&] { optimizer_->load_state(loaded.optimizer); });
+  store.restoring(step, kLowPathFile, [&] { units_->restore_memory(loaded.low_path); });
+  Restored restored{.controller = std::move(loaded.controller)};
+  store.restoring(step, kTrainerFile, [&] { restored.mode = restore_extra(extra); });
+  next_step_ = step + 1;
+  outcome_.last_step = step;
+  return restored;
 }
 
-void Trainer::open_folder() {
-  if (writes_files()) locks_.emplace_back(folder_, settings_.resume);
-  info_.id = run::new_run_id();
-  if (!settings_.resume) return;
-  settings_.resume = any_rank(writes_files() && locks_.back().found_run());
-  if (!settings_.resume && settings_.resume_step > 0) {
-    throw Error(folder_.path() + ": there is no run to resume, and so no step " +
-                std::to_string(settings_.resume_step) + "; look at --out");
+/// What `save_checkpoint` put beside the parts of a checkpoint; the mode that was in force, if it is among them.
+std::optional<Mode> Trainer::restore_extra(const std::map<std::string, std::string>& extra) {
+  const auto skipped = extra.find(kSkippedKey);
+  if (skipped != extra.end() && !io::parse_whole(skipped->second, outcome_.skipped_updates)) {
+    throw Error(std::string(kSkippedKey) + " is no whole number");
   }
-  if (!settings_.resume) {
-    observer_.noted(folder_.path() + ": there is no run to resume; it starts with step 1");
-    return;
-  }
-  const run::RunInfo earlier = run::load_run_info(folder_);
-  info_.id = earlier.id;
-  std::string changed;
-  for (const std::string& name : run::changed_on_resume(earlier.settings, settings_)) {
-    changed += (changed.empty() ? "" : ", ") + name;
-  }
-  if (!changed.empty()) {
-    throw Error(folder_.run_json() + ": the run was begun with other settings (" + changed +
-                "); go on with the same ones, or begin another run with another --out");
-  }
+  if (experiment_ != nullptr) experiment_->restore(extra);
+  const auto held = extra.find(kHeldKey);
+  if (held != extra.end()) held_.restore(held->second, units_->parameters().size());
+  const auto mode = extra.find(kModeKey);
+  return mode != extra.end() ? io::mode_kind(mode->second) : std::nullopt;
 }
 
-/// The gate of a run with lag 1: where the parameters are.
-void Trainer::make_gate() {
-  const Options& options = supervisor_->controller().options();
-  const Selector selector = supervisor_->controller().selector();
-  has_device_gate_ = optimizer_->has_kernels() && collective_.size() == 1;
-  if (has_device_gate_) {
-    gate_ = make_device_gate({.optimizer = *optimizer_,
-                              .units = *units_,
-                              .options = options,
-                              .selector = selector,
-                              .largest_norm = settings_.clip});
-  } else {
-    gate_ = make_host_gate({.optimizer = *optimizer_,
-                            .options = options,
-                            .selector = selector,
-                            .largest_norm = settings_.clip,
-                            .units = static_cast<std::uint32_t>(units_->units().size())});
+void Trainer::start(const Restored& restored) {
+  writer_->begin(run_info());
+  start_supervisor(restored);
+  BatchSettings batches = batch_settings();
+  if (supervisor_->has_gate()) {
+    batches.gate_on_device = optimizer_->has_kernels() && ranks_.size() == 1;
+    gate_ = make_gate(batches.gate_on_device);
   }
-  gate_->load(supervisor_->controller().save());
+  runner_->set(batches);
+  kill_switch_.emplace(writer_->folder().control(), observer_, ranks_);
+  writer_->open({.units = units_->units(),
+                 .first_step = next_step_,
+                 .norms = settings_.norms && settings_.controller != "none",
+                 .errors = settings_.errors && uses_errors()});
+  if (experiment_ != nullptr && writer_->writes()) experiment_->open_files(writer_->folder(), writer_->existing());
 }
 
-void Trainer::open_files() {
-  describe();
-  // First of all, so that a run that is killed from here on can go on.
-  if (writes_files()) run::save_run_info(folder_, info_);
-  run::SupervisorSettings supervision{
+void Trainer::start_supervisor(const Restored& restored) {
+  run::SupervisorFiles files{.existing = writer_->existing(), .next_step = next_step_};
+  if (writer_->writes() && settings_.controller != "none") {
+    files.journal = writer_->folder().journal();
+    files.signals = writer_->folder().signals();
+    files.signals_every = settings_.signals_every;
+  }
+  supervisor_.emplace(units_->units(), supervision(), files);
+  if (!restored.controller.empty()) {
+    RestoreReport report;
+    writer_->checkpoints().restoring(next_step_ - 1, kControllerFile,
+                                     [&] { report = supervisor_->restore(restored.controller); });
+    for (const std::string& unit : report.released_units) {
+      observer_.noted(unit + ": its recovery no longer fits and ends");
+    }
+  }
+  if (restored.mode) supervisor_->set_mode(*restored.mode, "as before the run stopped");
+}
+
+run::SupervisorSettings Trainer::supervision() const {
+  run::SupervisorSettings settings{
       .options = options_in_force(),
-      .switches = settings_.controller == "gnmr" || !settings_.random_units.empty() || settings_.oracle,
+      .switches = switches_units(),
       .watch_steps = settings_.watch_steps,
       .rules = rules_of(settings_),
       .seed = static_cast<std::uint64_t>(settings_.seed),
       .backend = {.can_rerun = true, .sites = nn::kProductCount, .expected_errors = units_->expected_errors()},
       .disarm_after = settings_.disarm_after};
   for (std::size_t product = 0; product < nn::kProductCount; ++product) {
-    supervision.sites.emplace_back(to_string(static_cast<nn::Product>(product)));
+    settings.sites.emplace_back(to_string(static_cast<nn::Product>(product)));
   }
-  if (settings_.oracle) supervision.chosen = [this](std::int64_t step) { return oracle_units(step); };
-  if (!settings_.random_units.empty()) supervision.random_share = std::stod(settings_.random_units.front());
-  const bool told = writes_files() && settings_.controller != "none";
-  const io::ExistingFile existing = settings_.resume ? io::ExistingFile::resume : io::ExistingFile::refuse;
-  run::SupervisorFiles files{.existing = existing, .next_step = next_step_};
-  if (told) {
-    files.journal = folder_.journal();
-    files.signals = folder_.signals();
-    files.signals_every = settings_.signals_every;
-  }
-  supervisor_.emplace(units_->units(), supervision, files);
-  first_mode_ = supervisor_->mode();
-  if (!controller_state_.empty()) {
-    RestoreReport report;
-    CheckpointStore(folder_.checkpoints(), settings_.keep_checkpoints, info_.id)
-        .restoring(next_step_ - 1, kControllerFile, [&] { report = supervisor_->restore(controller_state_); });
-    for (const std::string& unit : report.released_units)
-      observer_.noted(unit + ": its recovery no longer fits and ends");
-  }
-  if (restored_mode_) supervisor_->set_mode(*restored_mode_, "as before the run stopped");
-  if (supervisor_->has_gate()) make_gate();
-  if (!writes_files()) return;
-  control_.emplace(folder_.control());
-  metrics_.emplace(run::MetricsSettings{.path = folder_.metrics(), .existing = existing, .resume_step = next_step_});
-  if (settings_.evidence) evidence_.emplace(folder_.evidence(), existing);
-  open_traces();
-  if (laboratory_ == nullptr || laboratory_->fault_count() == 0) return;
-  io::replace_file(folder_.faults(), laboratory_->truth_text());
-  io::replace_file(folder_.fault_list(), laboratory_->fault_list_text());
-  if (settings_.harm) harm_.emplace(folder_.harm(), existing);
+  if (!settings_.random_units.empty()) settings.random_share = std::stod(settings_.random_units.front());
+  if (experiment_ == nullptr || !experiment_->chooses_units()) return settings;
+  settings.chosen = [this](std::int64_t step) {
+    const Controller& controller = supervisor_->controller();
+    return experiment_->chosen_units(
+        step, {.lock_steps = controller.options().lock_steps, .most = controller.max_recovered()}, controller.units());
+  };
+  return settings;
 }
 
-void Trainer::open_traces() {
-  std::vector<std::string> units;
-  std::vector<std::string> places;
-  for (const Unit& unit : units_->units()) {
-    units.push_back(unit.name);
-    for (std::size_t product = 0; product < nn::kProductCount; ++product) {
-      places.push_back(unit.name + "/" + std::string(to_string(static_cast<nn::Product>(product))));
-    }
-  }
-  if (settings_.norms && settings_.controller != "none") norms_.emplace(folder_.trace("norms", next_step_), units);
-  if (settings_.errors && uses_errors()) errors_.emplace(folder_.trace("errors", next_step_), places);
+BatchSettings Trainer::batch_settings() const {
+  BatchSettings settings{.accumulate = settings_.accumulate,
+                         .graphs = settings_.graphs,
+                         .eval_batches = settings_.eval_batches,
+                         .largest_norm = settings_.clip,
+                         .norms = settings_.controller != "none",
+                         .casts = settings_.evidence};
+  const bool by_casts = settings_.evidence_from == "casts" && is_by_evidence(supervisor_->controller().selector());
+  if (uses_errors()) settings.errors = by_casts ? ErrorMeasure::casts : ErrorMeasure::comparison;
+  return settings;
 }
 
-void Trainer::describe() {
-  info_ = {.id = info_.id,
-           .label = settings_.label,
-           .program = "gnmr",
-           .model = settings_.model,
-           .parameters = models::parameter_count(model_->config()),
-           .recipe = recipe_ != nullptr ? recipe_->name : "none",
-           .controller = run::controller_name(settings_),
-           .preset = {},
-           .batch_tokens = settings_.batch * settings_.sequence * settings_.accumulate * collective_.size(),
-           .units = static_cast<std::int64_t>(units_->units().size()),
-           .budget = Controller(units_->units(), settings_.options, norms_only()).max_recovered(),
-           .data = data_->fingerprint(),
-           .faults = settings_.faults.empty() ? "" : words(settings_.faults) + ", injected",
-           .started = io::utc_text(std::chrono::system_clock::now()),
-           .settings = settings_};
+/// The gate of a run with lag 1.
+std::unique_ptr<StepGate> Trainer::make_gate(bool on_device) {
+  const Options& options = supervisor_->controller().options();
+  const Selector selector = supervisor_->controller().selector();
+  std::unique_ptr<StepGate> gate;
+  if (on_device) {
+    gate = make_device_gate({.optimizer = *optimizer_,
+                             .units = *units_,
+                             .options = options,
+                             .selector = selector,
+                             .largest_norm = settings_.clip});
+  } else {
+    gate = make_host_gate({.optimizer = *optimizer_,
+                           .options = options,
+                           .selector = selector,
+                           .units = static_cast<std::uint32_t>(units_->units().size())});
+  }
+  gate->load(supervisor_->controller().save());
+  return gate;
+}
+
+run::RunInfo Trainer::run_info() const {
+  const std::string faults = experiment_ != nullptr ? experiment_->fault_kinds() : "";
+  return {.label = settings_.label,
+          .program = "gnmr",
+          .model = settings_.model,
+          .parameters = model_->parameter_count(),
+          .recipe = has_low_path() ? recipes::load_recipe(settings_.recipe).name : "none",
+          .controller = run::controller_name(settings_),
+          .preset = {},
+          .batch_tokens = settings_.batch * settings_.sequence * settings_.accumulate * ranks_.size(),
+          .units = static_cast<std::int64_t>(units_->units().size()),
+          .budget = Controller(units_->units(), settings_.options, norms_only()).max_recovered(),
+          .data = data_->fingerprint(),
+          .faults = faults.empty() ? "" : faults + ", injected",
+          .started = io::utc_text(std::chrono::system_clock::now()),
+          .settings = settings_};
+}
+
+/// What shapes the arithmetic of a run beyond the words of its settings: the content of files, the number of ranks.
+std::map<std::string, std::string> Trainer::arithmetic() const {
+  return {{kModelKey, model_->config_text()},
+          {kRecipeKey, has_low_path() ? recipes::recipe_text(settings_.recipe) : "none"},
+          {kTokensKey, std::to_string(settings_.batch * settings_.sequence * settings_.accumulate * ranks_.size())}};
+}
+
+/// Where there is no low path there is nothing to compare or to run again.
+Options Trainer::options_in_force() const {
+  Options options = settings_.options;
+  if (!has_low_path()) options.selector = Selector::norms;
+  // Where nothing is judged nothing is late.
+  if (settings_.controller == "none") options.lag = 0;
+  return options;
+}
+
+/// Whether anybody asks how far low paths are off.
+bool Trainer::uses_errors() const {
+  if (!has_low_path() || settings_.controller == "none") return false;
+  return settings_.options.selector != Selector::norms || settings_.errors;
+}
+
+/// Whether anybody's choice of units is carried out.
+bool Trainer::switches_units() const {
+  return settings_.controller == "gnmr" || !settings_.random_units.empty() ||
+         (experiment_ != nullptr && experiment_->chooses_units());
+}
+
+double Trainer::rate_of(std::int64_t step) const {
+  const Schedule schedule{settings_.lr, settings_.min_lr, settings_.warmup, settings_.steps};
+  return learning_rate(schedule, step);
+}
+
+/// What is compared beside a step and what a trial needs, in words.
+std::string Trainer::control_text() const {
+  if (!uses_errors()) return {};
+  std::string text = "patrol: " + units_->patrol_text();
+  if (supervisor_->controller().selector() != Selector::trial) return text;
+  const std::int64_t needed = units_->trial_bytes(settings_.batch * settings_.sequence);
+  text += "; a trial needs up to " + mebibytes(needed) + " beyond a step";
+  const at::Device device = device_of(settings_.device);
+  const std::int64_t free = device.is_cpu() ? free_host_bytes() : free_device_bytes(device);
+  if (free > 0) text += ", " + mebibytes(free) + " are free";
+  if (free > 0 && needed > free) text += " (WARNING: it may not fit; smaller --batch, or --selector norms)";
+  return text;
 }
 
 void Trainer::announce() {
-  observer_.started({.info = info_,
-                     .folder = folder_.path(),
+  observer_.started({.info = writer_->info(),
+                     .folder = writer_->folder().path(),
                      .data = data_->description(),
                      .coverage = units_->coverage().text(),
                      .control = control_text(),
                      .engine = std::string("torch ") + TORCH_VERSION + ", " + settings_.device + ", " +
                                counted(static_cast<std::uint64_t>(at::get_num_threads()), "thread"),
                      .first_step = next_step_,
-                     .injected_faults = laboratory_ != nullptr ? laboratory_->fault_count() : 0});
+                     .injected_faults = experiment_ != nullptr ? experiment_->fault_count() : 0});
 }
 
 }  // namespace gnmr::train

@@ -32,7 +32,7 @@ class Cell : public ::testing::Test {
 TEST_F(Cell, FiguresAreThoseOfTheFiles) {
   test::FakeRun run = fake("gnmr");
   run.burst_step = 30;
-  run.settings.faults = {"overflow"};
+  run.settings.experiment.faults = {"overflow"};
   run.fault_last = 32;
   test::write_fake_run(run);
   const std::optional<CellResult> cell = measure_run(folder_.file("run"));
@@ -61,7 +61,7 @@ TEST_F(Cell, FiguresAreThoseOfTheFiles) {
 TEST_F(Cell, WhatWouldHaveBeenAdmittedIsNoRecovery) {
   test::FakeRun run = fake("watch");
   run.burst_step = 30;
-  run.settings.faults = {"overflow"};
+  run.settings.experiment.faults = {"overflow"};
   run.fault_last = 32;
   test::write_fake_run(run);
   const std::optional<CellResult> cell = measure_run(folder_.file("run"));
@@ -76,8 +76,8 @@ TEST_F(Cell, HarmfulFaultsAndRerunsAreCounted) {
   test::FakeRun run = fake("gnmr");
   run.burst_step = 30;
   run.fault_last = 32;
-  run.settings.faults = {"overflow"};
-  run.settings.harm = true;
+  run.settings.experiment.faults = {"overflow"};
+  run.settings.experiment.harm = true;
   run.harm = {{30, "layers.0.q", 0.4}};  // in recovery from step 31 on
   run.trials = {{.step = 30, .verdict = "numeric", .seconds = 0.02},
                 {.step = 33, .verdict = "common", .seconds = 0.01},
@@ -106,9 +106,9 @@ TEST_F(Cell, AnOracleSwitchesWhateverTheJournalSays) {
   test::FakeRun run = fake("gnmr");
   run.burst_step = 30;
   run.fault_last = 32;
-  run.settings.faults = {"overflow"};
-  run.settings.harm = true;
-  run.settings.oracle = true;
+  run.settings.experiment.faults = {"overflow"};
+  run.settings.experiment.harm = true;
+  run.settings.experiment.oracle = true;
   test::write_fake_run(run);
   const std::optional<CellResult> cell = measure_run(folder_.file("run"));
   ASSERT_TRUE(cell && cell->harm);

@@ -22,7 +22,7 @@ struct FakeRun {
   double loss = 2;              // held-out, at the end
   std::int64_t burst_step = 0;  // 0: never
   std::int64_t fault_last = 0;  // last step of a fault that begins with the burst; 0: no faults.csv, no faults.jsonl
-  std::vector<run::HarmLine> harm = {};       // written where settings.harm is true
+  std::vector<run::HarmLine> harm = {};       // written where settings.experiment.harm is true
   std::vector<io::JournalTrial> trials = {};  // steps that ran again
 };
 
@@ -98,7 +98,7 @@ inline void write_fake_run(const FakeRun& fake) {
   metrics.close();
   journal.close();
   if (fake.fault_last > 0) write_fake_faults(fake);
-  if (!fake.settings.harm) return;
+  if (!fake.settings.experiment.harm) return;
   run::HarmWriter harm(folder.harm(), io::ExistingFile::refuse);
   for (const run::HarmLine& line : fake.harm) harm.write(line);
   harm.close();

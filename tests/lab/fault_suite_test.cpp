@@ -103,8 +103,8 @@ TEST(FaultSuite, ArmsChangeWhatDefinesThem) {
 
 TEST(FaultSuite, AHealthyRunHasNoFaultsAndNoHarm) {
   const run::TrainSettings settings = settings_of(fault_subject("none"), arm_named("oracle"));
-  EXPECT_TRUE(settings.faults.empty());
-  EXPECT_FALSE(settings.harm);
+  EXPECT_TRUE(settings.experiment.faults.empty());
+  EXPECT_FALSE(settings.experiment.harm);
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ TEST(SettingTexts, EveryTypeIsRead) {
   EXPECT_EQ(settings.steps, 7);
   EXPECT_EQ(settings.recipe, "nvfp4");
   EXPECT_TRUE(settings.evidence);
-  EXPECT_EQ(settings.faults, (Texts{"saturate", "overflow"}));
+  EXPECT_EQ(settings.experiment.faults, (Texts{"saturate", "overflow"}));
   EXPECT_EQ(settings.options.tau, 3);
   EXPECT_EQ(settings.options.max_o, 2);
 }
@@ -38,7 +38,7 @@ TEST(SettingTexts, ALaterTextWinsAndAPresetComesBeforeAllOptions) {
   EXPECT_EQ(settings.lr, 2);
   EXPECT_EQ(settings.options.tau, 3);
   EXPECT_EQ(settings.options.fall_tau, 0);
-  EXPECT_TRUE(settings.faults.empty());
+  EXPECT_TRUE(settings.experiment.faults.empty());
 }
 
 TEST(SettingTexts, WhatIsWrongIsNamed) {

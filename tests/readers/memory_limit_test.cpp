@@ -223,7 +223,7 @@ TEST_F(MemoryLimit, FilesOfARun) {
   test::FakeRun fake{.steps_done = 12, .burst_step = 5, .fault_last = 7};
   fake.settings.out = at("run");
   fake.settings.steps = 12;
-  fake.settings.harm = true;
+  fake.settings.experiment.harm = true;
   fake.harm = {{.step = 5, .layer = "layers.0.q", .distance = 0.5}, {.step = 6, .layer = "layers.0.q", .distance = 1}};
   test::write_fake_run(fake);
   const run::RunFolder folder(at("run"));

@@ -24,10 +24,10 @@ run::TrainSettings fault_settings(const SmallRuns& runs, const std::string& name
   settings.recipe = "fp8-tensorwise";
   settings.steps = 60;
   settings.patrol = 0;  // the norms alone raise the alarm
-  settings.faults = {fault};
-  settings.fault_from = 12;
-  settings.fault_every = 8;
-  settings.fault_steps = 3;
+  settings.experiment.faults = {fault};
+  settings.experiment.fault_from = 12;
+  settings.experiment.fault_every = 8;
+  settings.experiment.fault_steps = 3;
   settings.options.selector = Selector::trial;
   settings.options.max_trials = 100;
   settings.options.max_o = 3;
@@ -43,7 +43,7 @@ run::TrainSettings fault_settings(const SmallRuns& runs, const std::string& name
 std::map<std::int64_t, std::string> faults_of(const run::TrainSettings& settings,
                                               const std::vector<std::string>& layer_names) {
   std::map<std::int64_t, std::string> faults;
-  std::istringstream list(lab::make_laboratory(settings, layer_names)->fault_list_text());
+  std::istringstream list(lab::make_experiment(settings, layer_names)->fault_list_text());
   for (std::string line; std::getline(list, line);) {
     const nlohmann::json fault = nlohmann::json::parse(line);
     faults.emplace(fault["first"], fault["layer"]);
@@ -55,7 +55,7 @@ std::map<std::int64_t, std::string> faults_of(const run::TrainSettings& settings
 FinishedRun finish_naming(const run::TrainSettings& settings, std::vector<std::string>& layer_names) {
   return finish(settings, {}, [&](const run::TrainSettings& wanted, const std::vector<std::string>& names) {
     layer_names = names;
-    return lab::make_laboratory(wanted, names);
+    return lab::make_experiment(wanted, names);
   });
 }
 

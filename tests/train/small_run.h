@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "gnmr/io/journal_reader.h"
-#include "gnmr/lab/injection/injection_laboratory.h"
+#include "gnmr/lab/injection/injection_experiment.h"
 #include "gnmr/models/llama_config.h"
 #include "gnmr/models/model_files.h"
 #include "gnmr/train/trainer.h"
@@ -91,10 +91,10 @@ class SmallRuns {
 
   /// Faults, and a controller that is warm early enough to answer them.
   static void add_faults(run::TrainSettings& settings) {
-    settings.faults = {"saturate", "overflow"};
-    settings.fault_from = 8;
-    settings.fault_every = 3;
-    settings.fault_steps = 3;
+    settings.experiment.faults = {"saturate", "overflow"};
+    settings.experiment.fault_from = 8;
+    settings.experiment.fault_every = 3;
+    settings.experiment.fault_steps = 3;
     settings.options.warmup_samples = 4;
     settings.options.lock_steps = 3;
     settings.options.max_o = 3;
@@ -116,18 +116,18 @@ struct FinishedRun {
   std::vector<at::Tensor> weights;
 };
 
-/// The laboratory of injected faults, as the engine has it.
-inline std::unique_ptr<Laboratory> injected_faults(const run::TrainSettings& settings,
+/// Injected faults, as the engine has them.
+inline std::unique_ptr<Experiment> injected_faults(const run::TrainSettings& settings,
                                                    const std::vector<std::string>& layer_names) {
-  return lab::make_laboratory(settings, layer_names);
+  return lab::make_experiment(settings, layer_names);
 }
 
 inline FinishedRun finish(const run::TrainSettings& settings, Recorder recorder = {},
-                          const MakeLaboratory& laboratory = injected_faults) {
+                          const MakeExperiment& experiment = injected_faults) {
   FinishedRun done{.recorder = std::move(recorder), .outcome = {}, .high = {}, .weights = {}};
   done.recorder.steps_done = 0;
   nn::Collective alone;
-  Trainer trainer(settings, done.recorder, alone, laboratory);
+  Trainer trainer(settings, done.recorder, alone, experiment);
   done.outcome = trainer.run();
   done.high = trainer.recovered_by_step();
   for (const at::Tensor& parameter : trainer.model().parameters()) done.weights.push_back(parameter.detach().clone());

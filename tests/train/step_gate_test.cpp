@@ -58,16 +58,15 @@ class WatchedModel {
   void step(const std::function<void(const std::function<void()>&)>& around) {
     const StepPlan plan = supervisor_.begin(++steps_);
     units_.request(supervisor_.high());
-    units_.begin_step(plan.batch, plan.pass);
+    units_.begin_step(plan.batch, plan.pass, plan.again);
     at::Tensor loss = model_->loss(tokens_, tokens_);
     loss.backward();
-    PassNumbers numbers;
-    numbers.loss = loss.detach().to(at::kDouble);
+    BatchNumbers numbers;
+    numbers.device_loss = loss.detach().to(at::kDouble);
     for (const at::Tensor& parameter : units_.parameters()) {
-      numbers.rest.squares.has_gradient.push_back(parameter.grad().defined() ? 1 : 0);
+      numbers.has_gradient.push_back(parameter.grad().defined() ? 1 : 0);
     }
-    around(
-        [&] { gate_->pass(numbers, {.hold = plan.hold, .flags = plan.gate_flags, .learning_rate = 1e-5}); });
+    around([&] { gate_->pass(numbers, {.hold = plan.hold, .flags = plan.gate_flags, .learning_rate = 1e-5}); });
     units_.end_step();
     for (const at::Tensor& parameter : units_.parameters()) parameter.mutable_grad().reset();
     settle();
@@ -101,16 +100,16 @@ class WatchedModel {
   /// Reports the step before.
   void settle() {
     if (!unsettled_) return;
-    const auto has_gradient = unsettled_->second.rest.squares.has_gradient;
-    const PassResult pass = read(std::move(unsettled_->second));
-    const auto norms = units_.norms(pass.squares.parameters, has_gradient, units_.product_squares());
+    BatchNumbers& numbers = unsettled_->second;
+    numbers.pending->complete(numbers);
+    const auto norms = units_.norms(numbers.squares, numbers.has_gradient, units_.product_squares());
     const std::vector<double> errors = units_.errors(units_.error_sums());
     supervisor_.report({.step = unsettled_->first,
                         .norms = norms.values,
                         .sampled = norms.sampled,
                         .errors = errors,
-                        .held = pass.held},
-                       {.loss = pass.loss});
+                        .held = numbers.held},
+                       {.loss = numbers.loss});
     unsettled_.reset();
   }
 
@@ -121,7 +120,7 @@ class WatchedModel {
   std::unique_ptr<StepGate> gate_;
   at::Tensor tokens_;
   std::int64_t steps_ = 0;
-  std::optional<std::pair<std::int64_t, PassNumbers>> unsettled_;
+  std::optional<std::pair<std::int64_t, BatchNumbers>> unsettled_;
 };
 
 TEST(StepGateDevice, HostIsThroughSoonWhileTheDeviceIsBusy) {

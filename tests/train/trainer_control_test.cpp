@@ -52,7 +52,7 @@ TEST(TrainerControl, WatchStepsOnlyWatch) {
   const SmallRuns runs;
   run::TrainSettings settings = runs.settings("watched");
   SmallRuns::add_faults(settings);
-  settings.fault_every = 2;
+  settings.experiment.fault_every = 2;
   const FinishedRun armed = finish(settings);
   settings.out = runs.file("later");
   settings.watch_steps = 20;
@@ -99,8 +99,7 @@ TEST(TrainerControl, TheKillSwitchIsFollowedAndWrittenDown) {
     modes.push_back(mode.mode);
     EXPECT_FALSE(mode.why.empty());
   }
-  EXPECT_EQ(modes, (std::vector<Mode>{Mode::high, Mode::watch, Mode::high,
-                                                 Mode::armed}));
+  EXPECT_EQ(modes, (std::vector<Mode>{Mode::high, Mode::watch, Mode::high, Mode::armed}));
   ASSERT_EQ(done.recorder.notes.size(), 5u);
   EXPECT_NE(done.recorder.notes.back().find("hihg"), std::string::npos) << done.recorder.notes.back();
 }
@@ -185,7 +184,7 @@ TEST(TrainerControl, AResumedRunMayHaveAnotherController) {
   const SmallRuns runs;
   run::TrainSettings settings = runs.settings("whole");
   SmallRuns::add_faults(settings);
-  settings.fault_every = 2;
+  settings.experiment.fault_every = 2;
   // It is stopped where an armed run would have units in recovery in the next step too.
   const std::vector<std::int64_t> armed = high_counts(finish(settings));
   std::int64_t stop = 10;

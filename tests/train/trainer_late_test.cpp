@@ -79,35 +79,38 @@ TEST(TrainerLate, AHeldBatchComesAgainAndItsUnitGoesToRecovery) {
   for (const run::TrainLine& line : lines) EXPECT_TRUE(line.step == 12 || std::isfinite(line.loss)) << line.step;
 }
 
-/// Gives each step the batch of another one, and leaves out the update of one step.
-class OrderLaboratory : public Laboratory, public GradientRule {
+/// Skips the update of one step.
+class SkipOneStep : public GradientRule {
  public:
-  OrderLaboratory(std::map<std::int64_t, Batch>& batches, std::map<std::int64_t, std::int64_t> order,
-                  std::int64_t skipped)
-      : batches_(batches), order_(std::move(order)), skipped_(skipped) {}
-  nn::LowPathHook* hook() override { return nullptr; }
-  void change_batch(std::int64_t step, std::int64_t, Batch& batch) override {
-    if (order_.empty()) batches_[step] = batch;
-    if (order_.contains(step)) batch = batches_.at(order_.at(step));
-  }
-  std::vector<std::uint32_t> faulty_layers(std::int64_t) const override { return {}; }
-  std::vector<std::uint32_t> oracle(std::int64_t, std::int64_t, std::uint32_t) const override { return {}; }
-  std::uint64_t fault_count() const override { return 0; }
-  std::string truth_text() const override { return ""; }
-  std::string fault_list_text() const override { return ""; }
-  std::string save() const override { return ""; }
-  void restore(const std::string&) override {}
-  GradientRule* gradient_rule() override { return this; }
+  explicit SkipOneStep(std::int64_t skipped) : skipped_(skipped) {}
   GradientAction act(const GradientView& view) override {
     GradientAction action;
     action.skip = view.step == skipped_;
     return action;
   }
+  std::string save() const override { return ""; }
+  void restore(const std::string&) override {}
+
+ private:
+  std::int64_t skipped_;
+};
+
+/// Gives each step the batch of another one, and skips the update of one step.
+class OrderExperiment : public Experiment {
+ public:
+  OrderExperiment(std::map<std::int64_t, Batch>& batches, std::map<std::int64_t, std::int64_t> order,
+                  std::int64_t skipped)
+      : batches_(batches), order_(std::move(order)), rule_(skipped) {}
+  void change_batch(std::int64_t step, std::int64_t, Batch& batch) override {
+    if (order_.empty()) batches_[step] = batch;
+    if (order_.contains(step)) batch = batches_.at(order_.at(step));
+  }
+  GradientRule* gradient_rule() override { return &rule_; }
 
  private:
   std::map<std::int64_t, Batch>& batches_;
   std::map<std::int64_t, std::int64_t> order_;
-  std::int64_t skipped_;
+  SkipOneStep rule_;
 };
 
 TEST(TrainerLate, AHeldBatchIsOneThatComesLaterInHighPrecision) {
@@ -121,7 +124,7 @@ TEST(TrainerLate, AHeldBatchIsOneThatComesLaterInHighPrecision) {
   std::map<std::int64_t, Batch> batches;
   const auto ordered = [&](const std::map<std::int64_t, std::int64_t>& order, std::int64_t skipped) {
     return [&batches, order, skipped](const run::TrainSettings&, const std::vector<std::string>&) {
-      return std::make_unique<OrderLaboratory>(batches, order, skipped);
+      return std::make_unique<OrderExperiment>(batches, order, skipped);
     };
   };
   settings.controller = "none";
@@ -298,7 +301,7 @@ TEST(TrainerLate, WhatNeedsTheHostBeforeTheUpdateIsRefused) {
   EXPECT_NE(test::error_of<Error>([&] { finish(settings); }).find("lag 0"), std::string::npos);
   settings.options.guard = Guard::none;
   settings.controller = "watch";
-  settings.rival = "zclip";
+  settings.experiment.rival = "zclip";
   EXPECT_NE(test::error_of<Error>([&] { finish(settings); }).find("lag"), std::string::npos);
 }
 

@@ -118,9 +118,9 @@ TEST(Trainer, AnUpdateThatIsNotFiniteIsNeverApplied) {
     settings.recipe = runs.file("nan.json");
     settings.controller = controller;
     SmallRuns::add_faults(settings);
-    settings.faults = {"overflow"};
-    settings.fault_from = 10;
-    settings.fault_every = 8;
+    settings.experiment.faults = {"overflow"};
+    settings.experiment.fault_from = 10;
+    settings.experiment.fault_every = 8;
     Recorder recorder;
     std::vector<at::Tensor> before;
     std::vector<at::Tensor> now;

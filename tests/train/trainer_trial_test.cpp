@@ -231,7 +231,7 @@ TEST(TrainerGuards, SkipClipAndReplay) {
 TEST(TrainerControl, TheOracleHasTheFaultyUnitHighFromTheFirstStep) {
   const SmallRuns runs;
   run::TrainSettings settings = trial_settings(runs, "oracle");
-  settings.oracle = true;
+  settings.experiment.oracle = true;
   const FinishedRun done = finish(settings, {}, with({.steps = {12, 13}}));
   EXPECT_EQ(done.outcome.trials, 0u);
   for (const run::TrainLine& line : done.recorder.lines) {
@@ -260,7 +260,7 @@ TEST(TrainerHarm, IsTheDistanceFromTheCleanGradientAndLeavesNoTrace) {
   const SmallRuns runs;
   run::TrainSettings settings = trial_settings(runs, "harm");
   settings.controller = "watch";
-  settings.harm = true;
+  settings.experiment.harm = true;
   const Trouble trouble{.steps = {12, 13}};
   const FinishedRun measured = finish(settings, {}, with(trouble));
   const std::vector<run::HarmLine> harm = run::read_harm(settings.out + "/harm.jsonl");
@@ -269,7 +269,7 @@ TEST(TrainerHarm, IsTheDistanceFromTheCleanGradientAndLeavesNoTrace) {
   EXPECT_EQ(harm[0].layer, "layers.0.gate");
   EXPECT_GT(harm[0].distance, 0.05);
   settings.out = runs.file("plain");
-  settings.harm = false;
+  settings.experiment.harm = false;
   EXPECT_TRUE(same_weights(finish(settings, {}, with(trouble)).weights, measured.weights));
 }
 

@@ -6,13 +6,16 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <memory>
 #include <new>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "gnmr/lab/injection/harm_measurement.h"
 #include "torch/cutting_hook.h"
 #include "train/small_run.h"
 
@@ -61,10 +64,13 @@ struct Trouble {
   bool fails_again = false;                 // there is no memory for a rerun
 };
 
-class TestLaboratory : public Laboratory {
+class TestExperiment : public Experiment {
  public:
-  explicit TestLaboratory(const Trouble& trouble)
-      : trouble_(trouble), cutting_(trouble.site, 4), hook_(cutting_, trouble.steps, trouble.makes_nan) {
+  TestExperiment(const Trouble& trouble, const run::ExperimentSettings& settings)
+      : trouble_(trouble),
+        settings_(settings),
+        cutting_(trouble.site, 4),
+        hook_(cutting_, trouble.steps, trouble.makes_nan) {
     cutting_.only_first_runs = trouble.transient;
     hook_.fails_again = trouble.fails_again;
   }
@@ -75,29 +81,37 @@ class TestLaboratory : public Laboratory {
     batch.tokens = at::full_like(batch.tokens, 7);
     batch.targets = at::full_like(batch.targets, 200);
   }
-  std::vector<std::uint32_t> faulty_layers(std::int64_t step) const override {
-    return trouble_.steps.contains(step) ? std::vector<std::uint32_t>{4} : std::vector<std::uint32_t>{};
+  bool chooses_units() const override { return settings_.oracle; }
+  std::vector<UnitIndex> chosen_units(std::int64_t step, const ChoiceLimits&, std::span<const Unit>) const override {
+    return trouble_.steps.contains(step) ? std::vector<UnitIndex>{4} : std::vector<UnitIndex>{};
   }
-  std::vector<std::uint32_t> oracle(std::int64_t step, std::int64_t, std::uint32_t) const override {
-    return faulty_layers(step);
+  void open_files(const run::RunFolder& folder, io::ExistingFile existing) override {
+    if (settings_.harm) harm_.emplace(folder.harm(), existing);
   }
-  std::uint64_t fault_count() const override { return trouble_.steps.size(); }
-  std::string truth_text() const override { return "step,a\n1,0\n"; }
-  std::string fault_list_text() const override { return ""; }
-  std::string save() const override { return ""; }
-  void restore(const std::string&) override {}
-  GradientRule* gradient_rule() override { return nullptr; }
+  void measure(std::int64_t batch, nn::RecoverableUnits& units, const std::function<void()>& run_batch) override {
+    if (!harm_ || !trouble_.steps.contains(batch)) return;
+    const std::vector<std::uint32_t> layers{4};
+    for (const lab::LayerHarm& one : lab::measure_harm(units, layers, &hook_, run_batch)) {
+      harm_->write({.step = batch, .layer = units.layer_names()[one.layer], .distance = one.distance});
+    }
+  }
+  std::uint64_t close_files() override {
+    if (harm_) harm_->close();
+    return 0;
+  }
 
  private:
   Trouble trouble_;
+  run::ExperimentSettings settings_;
   CuttingHook cutting_;
   StepHook hook_;
+  std::optional<run::HarmWriter> harm_;
 };
 
-inline MakeLaboratory with(const Trouble& trouble) {
-  return [trouble](const run::TrainSettings&, const std::vector<std::string>& names) {
+inline MakeExperiment with(const Trouble& trouble) {
+  return [trouble](const run::TrainSettings& settings, const std::vector<std::string>& names) {
     EXPECT_EQ(names.at(4), "layers.0.gate");
-    return std::make_unique<TestLaboratory>(trouble);
+    return std::make_unique<TestExperiment>(trouble, settings.experiment);
   };
 }
 

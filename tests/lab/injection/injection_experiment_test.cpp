@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gnmr/lab/injection/injection_laboratory.h"
+#include "gnmr/lab/injection/injection_experiment.h"
 
 #include <gtest/gtest.h>
 
@@ -10,12 +10,13 @@ namespace gnmr::lab {
 namespace {
 
 const std::vector<std::string> kLayerNames{"layers.0.q", "layers.0.k", "layers.0.up"};
+const std::vector<Unit> kUnits{{.name = "layers.0.q"}, {.name = "layers.0.k"}, {.name = "layers.0.up"}};
 
 run::TrainSettings settings_with(std::vector<std::string> faults) {
   run::TrainSettings settings;
-  settings.faults = std::move(faults);
-  settings.fault_every = 6;
-  settings.fault_from = 10;
+  settings.experiment.faults = std::move(faults);
+  settings.experiment.fault_every = 6;
+  settings.experiment.fault_from = 10;
   return settings;
 }
 
@@ -35,26 +36,26 @@ class NoRule : public train::GradientRule {
   void restore(const std::string&) override {}
 };
 
-TEST(InjectionLaboratory, IsThereWhereItIsWanted) {
-  EXPECT_EQ(make_laboratory(run::TrainSettings{}, kLayerNames), nullptr);
-  const auto with_rule = make_laboratory(run::TrainSettings{}, kLayerNames, std::make_unique<NoRule>());
+TEST(InjectionExperiment, IsThereWhereItIsWanted) {
+  EXPECT_EQ(make_experiment(run::TrainSettings{}, kLayerNames), nullptr);
+  const auto with_rule = make_experiment(run::TrainSettings{}, kLayerNames, std::make_unique<NoRule>());
   ASSERT_NE(with_rule, nullptr);
   EXPECT_NE(with_rule->gradient_rule(), nullptr);
   EXPECT_EQ(with_rule->hook(), nullptr);
   EXPECT_EQ(with_rule->fault_count(), 0U);
   EXPECT_EQ(with_rule->truth_text(), "");
   EXPECT_EQ(with_rule->fault_list_text(), "");
-  EXPECT_EQ(with_rule->save(), "");
-  const auto with_faults = make_laboratory(settings_with({"saturate"}), kLayerNames);
+  EXPECT_EQ(with_rule->save(), (std::map<std::string, std::string>{{"gradient_rule", ""}, {"laboratory", ""}}));
+  const auto with_faults = make_experiment(settings_with({"saturate"}), kLayerNames);
   ASSERT_NE(with_faults, nullptr);
   EXPECT_EQ(with_faults->gradient_rule(), nullptr);
   EXPECT_NE(with_faults->hook(), nullptr);
-  EXPECT_THROW(make_laboratory(settings_with({"melt"}), kLayerNames), Error);
+  EXPECT_THROW(make_experiment(settings_with({"melt"}), kLayerNames), Error);
 }
 
-TEST(InjectionLaboratory, KnowsItsPlan) {
+TEST(InjectionExperiment, KnowsItsPlan) {
   const run::TrainSettings settings = settings_with({"saturate", "bit-flip:once", "bad-batch"});
-  const auto laboratory = make_laboratory(settings, kLayerNames);
+  const auto experiment = make_experiment(settings, kLayerNames);
   const std::vector<PlannedFault> faults =
       plan_faults({.layer_count = 3,
                    .kinds = {{run::FaultKind::saturate}, {run::FaultKind::bit_flip, true}, {run::FaultKind::bad_batch}},
@@ -63,33 +64,34 @@ TEST(InjectionLaboratory, KnowsItsPlan) {
                    .from = 10,
                    .seed = 1,
                    .run_steps = 200});
-  EXPECT_EQ(laboratory->fault_count(), faults.size());
-  EXPECT_EQ(laboratory->truth_text(), truth_text(kLayerNames, faults, 200));
-  EXPECT_EQ(laboratory->fault_list_text(), fault_list_text(kLayerNames, faults, 64));
+  EXPECT_EQ(experiment->fault_count(), faults.size());
+  EXPECT_EQ(experiment->truth_text(), truth_text(kLayerNames, faults, 200));
+  EXPECT_EQ(experiment->fault_list_text(), fault_list_text(kLayerNames, faults, 64));
   for (std::int64_t step = 1; step <= 200; ++step) {
-    EXPECT_EQ(laboratory->faulty_layers(step), faulty_layers(faults, step));
-    EXPECT_EQ(laboratory->oracle(step, 20, 2), oracle_layers(faults, {.lock_steps = 20, .most = 2}, step));
+    EXPECT_EQ(faulty_layers(experiment->faults(), step), faulty_layers(faults, step));
+    EXPECT_EQ(experiment->chosen_units(step, {.lock_steps = 20, .most = 2}, kUnits),
+              oracle_layers(faults, {.lock_steps = 20, .most = 2}, step));
   }
 }
 
-TEST(InjectionLaboratory, BadBatchesAreThoseOfThePlan) {
-  const auto laboratory = make_laboratory(settings_with({"bad-batch"}), kLayerNames);
-  EXPECT_EQ(laboratory->hook(), nullptr) << "there is nothing for it to do";
+TEST(InjectionExperiment, BadBatchesAreThoseOfThePlan) {
+  const auto experiment = make_experiment(settings_with({"bad-batch"}), kLayerNames);
+  EXPECT_EQ(experiment->hook(), nullptr) << "there is nothing for it to do";
   std::uint64_t bad_steps = 0;
   for (std::int64_t step = 1; step <= 200; ++step) {
     train::Batch batch = some_batch();
     train::Batch again = some_batch();
-    laboratory->change_batch(step, 0, batch);
-    laboratory->change_batch(step, 0, again);
+    experiment->change_batch(step, 0, batch);
+    experiment->change_batch(step, 0, again);
     EXPECT_TRUE(equal(batch, again)) << "a rerun has another batch";
-    EXPECT_TRUE(laboratory->faulty_layers(step).empty());
+    EXPECT_TRUE(faulty_layers(experiment->faults(), step).empty());
     if (!equal(batch, some_batch())) ++bad_steps;
   }
-  EXPECT_EQ(bad_steps, laboratory->fault_count());
+  EXPECT_EQ(bad_steps, experiment->fault_count());
   EXPECT_GT(bad_steps, 10U);
 }
 
-TEST(InjectionLaboratory, ARandomBatchIsUniform) {
+TEST(InjectionExperiment, ARandomBatchIsUniform) {
   const train::Batch given = some_batch();
   std::vector<int> counts(50, 0);
   for (std::int64_t step = 0; step < 400; ++step) {

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an experiment on a training run is asked to do: faults, an oracle, a rival's rule.
+//
+// The settings have their place among those of a run (train_settings.h), in --help and in run.json. gnmr/lab carries
+// them out; the trainer does not read them.
+//
+// Goals: settings can be checked, and help printed, where there is no torch and no laboratory. Non-goals: carrying
+// anything out.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gnmr/run/fault_kinds.h"
+
+namespace gnmr::run {
+
+using Texts = std::vector<std::string>;
+
+// X(type, name, default, group, value, help)
+#define GNMR_EXPERIMENT_SETTINGS(X)                                                                             \
+  X(Texts, faults, {}, "Faults", "KIND...",                                                                     \
+    "Inject faults, to see what happens (docs/faults.md; KIND:once: gone in a rerun):" GNMR_FAULT_NAMES)        \
+  X(std::int64_t, fault_every, 12, "Faults", "N", "Mean number of steps from one injected fault to the next")   \
+  X(std::int64_t, fault_steps, 5, "Faults", "N", "Steps that an injected fault lasts")                          \
+  X(std::int64_t, fault_from, 40, "Faults", "N", "First step that may have one")                                \
+  X(double, fault_strength, 64, "Faults", "X",                                                                  \
+    "How strong: saturate cuts inputs at 1/X of their largest; overflow multiplies those above 1/8 of it by X") \
+  X(std::int64_t, fault_seed, 1, "Faults", "N", "Seed of where and when")                                       \
+  X(bool, oracle, false, "Faults", "", "Instead of a detector: layers with an injected fault are in recovery")  \
+  X(bool, harm, false, "Faults", "",                                                                            \
+    "Measure how far each injected fault moves the gradient of its batch, to harm.jsonl (runs steps twice)")    \
+  X(std::string, rival, "", "Faults", "RULE",                                                                   \
+    "What others do to gradients, for comparison: zclip, adagc, stable-spam, olmo-skip (docs/rivals.md)")
+
+/// All settings of an experiment; the defaults ask for none.
+struct ExperimentSettings {
+#define GNMR_DECLARE(type, name, default_value, group, value, help) type name = default_value;
+  GNMR_EXPERIMENT_SETTINGS(GNMR_DECLARE)
+#undef GNMR_DECLARE
+
+  /// Whether anything is asked for.
+  bool is_wanted() const { return !faults.empty() || oracle || harm || !rival.empty(); }
+
+  bool operator==(const ExperimentSettings&) const = default;
+};
+
+}  // namespace gnmr::run
