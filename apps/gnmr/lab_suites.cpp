@@ -18,10 +18,10 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kOwnLoop =
-    "Your own loop, three lines (docs/train.md):\n"
-    "  gnmr::Controller controller(units, options);                       // your linear layers, once\n"
-    "  controller.observe({.step = step, .norms = norms});                // their gradient norms, each step\n"
-    "  for (auto unit : controller.decide().recovered) run_high(unit);    // in the next step\n";
+    "Your own loop, three lines (docs/c-api.md):\n"
+    "  gnmr::Controller controller(units, options, gnmr::norms_only());   // your linear layers, once\n"
+    "  for (auto unit : controller.begin(step).recovered) run_high(unit); // before each step\n"
+    "  controller.report({.step = step, .norms = norms});                 // their gradient norms, after it\n";
 
 /// The cell of an arm, by the arm's name; none where it has no result.
 const lab::CellResult* result_of(const SuiteRun& run, std::string_view arm) {

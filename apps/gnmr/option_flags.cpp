@@ -52,4 +52,13 @@ Options OptionFlags::options() const {
   return options;
 }
 
+std::vector<std::string> OptionFlags::named() const {
+  std::vector<std::string> names;
+  if (!config_path_.empty()) {
+    with_exit_code(kInputError, [&] { return io::read_options_file(config_path_, preset_, &names); });
+  }
+  for (const auto& [name, text] : values_) names.push_back(name);
+  return names;
+}
+
 }  // namespace gnmr::app

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "gnmr/core/options.h"
 
@@ -25,6 +26,9 @@ class OptionFlags {
   /// The preset, the file and the flags together: a flag wins over the file, and both win over the preset. `--preset`
   /// wins over the preset that the file names.
   Options options() const;
+
+  /// The options that the file or a flag names.
+  std::vector<std::string> named() const;
 
   /// The file that was given with --config; empty: none.
   const std::string& config_path() const { return config_path_; }

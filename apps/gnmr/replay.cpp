@@ -16,6 +16,7 @@
 #include "gnmr/io/decisions.h"
 #include "gnmr/io/journal_writer.h"
 #include "gnmr/io/log_fields.h"
+#include "gnmr/io/options_json.h"
 #include "gnmr/io/signals_file.h"
 #include "gnmr/io/state_file.h"
 #include "gnmr/lab/detection_score.h"
@@ -127,6 +128,15 @@ void check_paths(const ReplayRequest& request) {
   }
 }
 
+/// A log has norms only: no errors, and no update to act on.
+void warn_of_options_without_effect(const ReplayRequest& request) {
+  if (request.quiet) return;
+  for (const std::string& option : request.named_options) {
+    const std::string why = why_without_effect(option, request.options, norms_only());
+    if (!why.empty()) say(fmt::format("note: {} has no effect in a replay, since {}", io::option_flag(option), why));
+  }
+}
+
 Controller make_controller(const ReplayRequest& request, const std::vector<std::string>& names) {
   std::vector<Unit> units = with_exit_code(kInputError, [&] { return units_of_trace(request.input, names); });
   // The options have been checked by now; what is left to refuse are the units, or both together.
@@ -235,6 +245,7 @@ void replay_each_run(const ReplayRequest& request, const std::vector<std::string
 
 void replay(const ReplayRequest& request) {
   check_paths(request);
+  warn_of_options_without_effect(request);
   const std::vector<std::string> runs = with_exit_code(kInputError, [&] { return runs_to_read(request.input); });
   if (runs.size() > 1) return replay_each_run(request, runs);
   ProgressLine progress(stderr, !request.quiet && !request.live);

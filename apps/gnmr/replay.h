@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "gnmr/core/options.h"
 #include "gnmr/trace_input.h"
@@ -14,6 +15,7 @@ struct ReplayRequest {
   TraceRequest input;
   std::string config_path;  // already read into `options`
   Options options;
+  std::vector<std::string> named_options;  // that the command line or the file names
   std::string decisions_path;
   std::string journal_path;
   std::string signals_path;

@@ -75,6 +75,7 @@ void add_replay_command(CLI::App& program, Command& chosen) {
       ReplayRequest& request = arguments->request;
       check_trace_flags(request.input);
       request.options = arguments->flags.options();
+      request.named_options = arguments->flags.named();
       request.config_path = arguments->flags.config_path();
       if (request.signals_path == "-" || request.save_state_path == "-") {
         throw CommandError(kUsageError, "--signals and --save-state are binary: name a file");

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <variant>
 
+#include "gnmr/core/controller.h"
 #include "gnmr/exit_codes.h"
 #include "gnmr/flag_values.h"
 #include "gnmr/io/options_json.h"
@@ -60,6 +61,9 @@ run::TrainSettings TrainFlags::settings() const {
   settings.options = options_.options();
   with_exit_code(kUsageError, [&] {
     run::validate(settings);
+    if (settings.controller == "gnmr") {
+      refuse_without_effect(settings.options, {.can_rerun = true, .sites = 3}, options_.named());
+    }
     // The name of a recipe is known here already; what a file holds is for the engine.
     const bool is_file = settings.recipe.ends_with(".json") || settings.recipe.find('/') != std::string::npos;
     if (!is_file && settings.recipe != "none") recipes::recipe_json(settings.recipe);

@@ -142,10 +142,10 @@ Options read_options(std::string_view json_text, std::string_view preset, std::v
   return handler.result(preset);
 }
 
-Options read_options_file(const std::string& path, std::string_view preset) {
+Options read_options_file(const std::string& path, std::string_view preset, std::vector<std::string>* named) {
   const std::string text = read_whole_file(path, kLargestOptionsFile);
   try {
-    return read_options(text, preset);
+    return read_options(text, preset, named);
   } catch (const Error& error) {
     throw Error(path + ": " + error.what());
   }

@@ -21,7 +21,8 @@ Options read_options(std::string_view json_text, std::string_view preset = {},
                      std::vector<std::string>* named = nullptr);
 
 /// Options from a file that holds such an object; the `Error` begins with the path.
-Options read_options_file(const std::string& path, std::string_view preset = {});
+Options read_options_file(const std::string& path, std::string_view preset = {},
+                          std::vector<std::string>* named = nullptr);
 
 /// Every option as one line of JSON, without a line end.
 std::string write_options(const Options& options);

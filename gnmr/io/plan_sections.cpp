@@ -39,7 +39,7 @@ std::vector<UnitIndex> units_of(const std::vector<Unit>& units, const json& name
   return set;
 }
 
-[[noreturn]] void refuse(const char* section) {
+[[noreturn]] void refuse_section(const char* section) {
   throw Error("controller state: the section " + std::string(section) + " is damaged");
 }
 
@@ -47,7 +47,7 @@ std::vector<UnitIndex> units_of(const std::vector<Unit>& units, const json& name
 template <class Kind>
 Kind kind_of(const json& word, std::span<const char* const> words) {
   const auto found = std::find(words.begin(), words.end(), word.get<std::string>());
-  if (found == words.end()) refuse(kGatedSection);
+  if (found == words.end()) refuse_section(kGatedSection);
   return static_cast<Kind>(found - words.begin());
 }
 
@@ -119,7 +119,7 @@ void read_gated(const std::string& text, const std::vector<Unit>& units, LoadedP
     notes.disarm_why = section.at("disarm_why").get<std::string>();
     loaded.notes = std::move(notes);
   } catch (const json::exception&) {
-    refuse(kGatedSection);
+    refuse_section(kGatedSection);
   }
 }
 
@@ -145,7 +145,7 @@ LoadedPlan read_plan(const ExtraSections& sections, const std::vector<Unit>& uni
   std::vector<std::vector<UnitIndex>> sets;
   if (const auto in_flight = sections.find(kInFlightSection); in_flight != sections.end()) {
     const auto given = json::parse(in_flight->second, nullptr, /*allow_exceptions=*/false);
-    if (!given.is_array()) refuse(kInFlightSection);
+    if (!given.is_array()) refuse_section(kInFlightSection);
     for (const json& names : given) sets.push_back(units_of(units, names));
   }
   PlanState& plan = loaded.plan;

@@ -48,7 +48,7 @@ const StepPlan& Supervisor::begin(std::int64_t step) {
   plan_ = controller_.begin(step);
   collect_high();
   if (!is_rerun) recovered_count_ = static_cast<std::int64_t>(plan_.recovered.size());
-  if (has_gate() && plan_.pass == PassKind::trial && !plan_.again) {
+  if (!called_why_.empty() && plan_.pass == PassKind::trial && !plan_.again) {
     whys_[plan_.batch] = std::exchange(called_why_, {});
   }
   return plan_;
@@ -211,6 +211,11 @@ void Supervisor::audit(PassKind ran, bool in_force, const std::optional<RerunCon
   } else {
     set_mode(Mode::watch, *why);
   }
+}
+
+void Supervisor::set_rules(std::vector<SwitchRule> rules) {
+  settings_.rules = std::move(rules);
+  if (plan_.step != 0) collect_high();
 }
 
 void Supervisor::set_mode(Mode mode, const std::string& why) {

@@ -106,9 +106,9 @@ class Supervisor {
   void set_mode(Mode mode, const std::string& why);
   Mode mode() const { return mode_; }
 
-  /// The switchboard from the next `begin` on. A unit that was not `forced` from the beginning is still judged, and is
-  /// in the budget while it is in recovery; its path is that of the rule.
-  void set_rules(std::vector<SwitchRule> rules) { settings_.rules = std::move(rules); }
+  /// The switchboard: for the step that has begun and is not reported yet, `high` changes at once. A unit that was not
+  /// `forced` from the beginning is still judged, and is in the budget while it is in recovery; its path is the rule's.
+  void set_rules(std::vector<SwitchRule> rules);
   const std::vector<SwitchRule>& rules() const { return settings_.rules; }
 
   /// A remark for the journal.

@@ -20,7 +20,7 @@ namespace gnmr::train {
 /// What a gate is told of a step.
 struct GateStep {
   HoldRule hold = HoldRule::never;
-  std::span<const std::uint8_t> flags;  // one a unit (run::Supervisor::gate_flags), as they were when it was planned
+  std::span<const std::uint8_t> flags;  // gate_flag per unit, as the plan has them
   double learning_rate = 0;
 };
 

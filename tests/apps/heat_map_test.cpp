@@ -29,14 +29,15 @@ Picture draw(std::size_t units, int steps, const HeatMapStyle& style) {
   for (std::size_t i = 0; i < units; ++i) list.push_back({.name = "unit" + std::to_string(i)});
   Options options;
   options.max_o = 2;
-  Controller controller(list, options);
+  Controller controller(list, options, norms_only());
   HeatMap map(controller, style);
   std::vector<double> norms(units, 1.0);
   for (int step = 0; step < steps; ++step) {
     norms.assign(units, 1.0);
     if (step == 30) norms[1] = 6;
     if (step == 45) norms[2] = std::numeric_limits<double>::quiet_NaN();
-    map.add(controller, controller.step({.step = step, .norms = norms}));
+    controller.begin(step);
+    map.add(controller, controller.report({.step = step, .norms = norms}).decision);
   }
   return {map_lines(map.draw()), map.line_count()};
 }

@@ -67,7 +67,7 @@ TEST(FaultSuite, AnArmCanHaveOtherSettingsForASweep) {
   const FaultSubject saturate = fault_subject("saturate");
   const run::TrainSettings zclip = settings_of(saturate, arms[2]);
   EXPECT_EQ(arms[2].name, "zclip:z=3,alpha=0.9");
-  EXPECT_EQ(zclip.rival, "zclip:z=3,alpha=0.9");
+  EXPECT_EQ(zclip.experiment.rival, "zclip:z=3,alpha=0.9");
   EXPECT_EQ(zclip.controller, "watch");
   const run::TrainSettings trial = settings_of(saturate, arms[3]);
   EXPECT_EQ(trial.options.error_factor, 3);
@@ -82,9 +82,9 @@ TEST(FaultSuite, ArmsChangeWhatDefinesThem) {
   const FaultSubject saturate = fault_subject("saturate");
   const run::TrainSettings trial = settings_of(saturate, arm_named("trial"));
   EXPECT_EQ(trial.steps, 300);
-  EXPECT_EQ(trial.faults, Texts{"saturate"});
+  EXPECT_EQ(trial.experiment.faults, Texts{"saturate"});
   EXPECT_EQ(trial.options.max_o, 3);
-  EXPECT_TRUE(trial.harm);
+  EXPECT_TRUE(trial.experiment.harm);
   EXPECT_EQ(trial.patrol, run::TrainSettings{}.patrol);
   const auto changed = [&](const std::string& arm) {
     return changed_settings(trial, settings_of(saturate, arm_named(arm)));

@@ -54,10 +54,10 @@ TEST_F(SuiteTest, ArmsHaveTheSettingsOfTheirTexts) {
   const Suite suite = Suite::open(request());
   const auto settings = [&](std::size_t arm) { return suite.arms()[arm].settings; };
   EXPECT_EQ(settings(0).recipe, "none");
-  EXPECT_TRUE(settings(0).faults.empty());
+  EXPECT_TRUE(settings(0).experiment.faults.empty());
   EXPECT_EQ(settings(1).recipe, "int4-act");
   EXPECT_EQ(settings(1).controller, "watch");
-  EXPECT_EQ(settings(1).faults, Texts{"saturate"});
+  EXPECT_EQ(settings(1).experiment.faults, Texts{"saturate"});
   EXPECT_EQ(settings(2).controller, "gnmr");
   EXPECT_EQ(settings(3).options, Options::preset("paper"));
   EXPECT_EQ(settings(3).threads, 1);
@@ -173,7 +173,7 @@ TEST_F(SuiteTest, InAFaultSuiteEachSeedHasFaultsOfItsOwn) {
   asked.arms = choose_fault_arms(Texts{"none", "trial", "random", "ends-high"});
   const Suite suite = Suite::open(asked);
   std::string note;
-  EXPECT_EQ(suite.settings_of({.name = "trial-seed1", .arm = 1, .seed = 1}, nullptr, note).fault_seed, 2);
+  EXPECT_EQ(suite.settings_of({.name = "trial-seed1", .arm = 1, .seed = 1}, nullptr, note).experiment.fault_seed, 2);
   const Suite loaded = Suite::load(folder_.file("suite"));
   EXPECT_EQ(loaded.fault(), "saturate");
   ASSERT_EQ(loaded.cells().size(), suite.cells().size());

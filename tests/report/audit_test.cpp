@@ -24,7 +24,7 @@ class AuditOf : public ::testing::Test {
     run_.metrics.emplace();
     for (std::int64_t number = 1; number <= 20; ++number) {
       run_.journal->steps.push_back({.number = number, .step = io::JournalStep{.step = number}});
-      run_.metrics->train.push_back({.step = number, .seconds = 1.0});
+      run_.metrics->train.push_back({.step = number, .seconds = 1.0, .recovered = {}});
     }
   }
 

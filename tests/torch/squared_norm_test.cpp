@@ -16,7 +16,7 @@ using testing::normal;
 using testing::Threads;
 
 /// In long double, element by element.
-double reference(const at::Tensor& tensor) {
+double squared_norm_reference(const at::Tensor& tensor) {
   const at::Tensor flat = tensor.to(at::kDouble).contiguous().view(-1);
   long double sum = 0;
   for (std::int64_t index = 0; index < flat.numel(); ++index) {
@@ -27,7 +27,7 @@ double reference(const at::Tensor& tensor) {
 }
 
 void expect_right(const at::Tensor& tensor) {
-  const double expected = reference(tensor);
+  const double expected = squared_norm_reference(tensor);
   EXPECT_NEAR(squared_norm(tensor), expected, 1e-12 * expected) << tensor.scalar_type() << " " << tensor.sizes();
 }
 

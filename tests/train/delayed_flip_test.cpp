@@ -15,6 +15,7 @@
 #include <memory>
 #include <vector>
 
+#include "gnmr/train/schedule.h"
 #include "train/small_run.h"
 
 namespace gnmr::train {

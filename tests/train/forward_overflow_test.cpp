@@ -133,7 +133,7 @@ TEST(ForwardOverflow, TheUpdateIsMadeWithTheCleanGradient) {
     return finish(stopped, std::move(recorder)).weights;
   };
   run::TrainSettings healthy = settings;
-  healthy.faults.clear();
+  healthy.experiment.faults.clear();
   healthy.set = {"*=high@" + std::to_string(first) + ":" + std::to_string(first)};
   EXPECT_TRUE(same_weights(weights_after(settings, "tried"), weights_after(healthy, "healthy")));
 }
