@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The usual error of each site of each unit, and which errors are above their limits: section "What stands out" of
+// The usual error of each site of each unit, and which errors are above their limits: section "Outliers" of
 // docs/algorithm.md.
 //
 // Goals: no allocation after construction; a step without errors costs nothing.
-// Non-goals: what is done about an error (judge.h), measuring it.
+// Non-goals: what is done about an error (selection.h), measuring it.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who may ask for recovery, and what protects the update: section "Hearing" of docs/algorithm.md, points 2 to 6.
+// Who may ask for recovery, and what protects the update: section "Report" of docs/algorithm.md, points 2 to 6.
 //
 // Goals: one place that knows selectors and guards. Non-goals: budget and locks (budget.h), batches (step_planner.h).
 #pragma once

@@ -197,7 +197,7 @@ GNMR_UNIT_MATH bool is_common(const AlarmRules& rules, const Counts& counts) {
   return counts.sampled >= fewest && finite == 0;
 }
 
-/// Whether the step is alarmed: point 3 of section "Hearing".
+/// Whether the step is alarmed: point 3 of section "Report".
 GNMR_UNIT_MATH bool is_alarmed(const AlarmRules& rules, const Counts& counts) {
   const bool errors_count = rules.basis != Basis::norms;
   if (counts.non_finite > 0 || (errors_count && counts.standing_out > 0)) return true;

@@ -24,7 +24,7 @@ void require(bool holds, const std::string& what) {
 
 Judge::Judge(std::vector<Unit> units, Options options, std::vector<double> expected, bool can_rerun)
     : controller_(std::move(units), options), options_(options), x_(std::move(expected)), selector_(options.selector) {
-  // "the same number C of places, 1 to 16"
+  // "the same number C of sites, 1 to 16"
   require(!x_.empty() && x_.size() <= 16, "places");
   for (const double x : x_) {
     require(std::isfinite(x) && x >= 0, "expected error");
@@ -40,7 +40,7 @@ Judge::Judge(std::vector<Unit> units, Options options, std::vector<double> expec
 
 std::int64_t Judge::reruns() const { return std::count(last_decisions_.begin(), last_decisions_.end(), true); }
 
-// "median = of the finite errors of that place over all units in ascending order the one at index
+// "median = of the finite errors of that site over all units in ascending order the one at index
 // floor((count - 1) / 2), where there are at least 5; otherwise none."
 std::optional<double> Judge::median(const AllJudged& judged, std::size_t place) const {
   std::vector<double> finite;
@@ -83,7 +83,7 @@ Judge::AllJudged Judge::judge(const Errors& errors, bool of_trial) const {
   require(errors.empty() || errors.size() == controller_.size() * c, "errors: units times places");
   AllJudged judged(controller_.size(), std::vector<Judged>(c));
   for (std::size_t i = 0; i < errors.size(); ++i) {
-    // "NaN says not measured. A negative error is an error of the caller, and no state changes."
+    // "NaN means not measured. A negative error is an error of the caller, and no state changes."
     require(!(errors[i] < 0), "negative error");
     if (!std::isnan(errors[i])) {
       judged[i / c][i % c].error = errors[i];
@@ -103,7 +103,7 @@ Judge::AllJudged Judge::judge(const Errors& errors, bool of_trial) const {
   return judged;
 }
 
-// "A unit's excess is the largest of its places', the first of equals"
+// "A unit's excess is the largest of its sites', the first of equals"
 std::size_t Judge::worst_place(const std::vector<Judged>& places) {
   std::size_t worst = 0;
   for (std::size_t place = 0; place < places.size(); ++place) {
@@ -114,7 +114,7 @@ std::size_t Judge::worst_place(const std::vector<Judged>& places) {
   return worst;
 }
 
-// "Told are the units that stand out and are not in recovery"
+// "Reported are the outliers that are not in recovery"
 std::vector<std::size_t> Judge::told(const AllJudged& judged) const {
   std::vector<std::size_t> units;
   for (std::size_t unit = 0; unit < judged.size(); ++unit) {
@@ -357,7 +357,7 @@ Ruling Judge::conclude(const Norms& norms, const Errors& errors) {
   return ruling;
 }
 
-// "Learning, once a step, at its decision, from the errors that decided: where e is finite and does not stand out"
+// "Learning, once a step, at its decision, from the errors that decided: where e is finite and no outlier"
 void Judge::learn(const AllJudged& judged) {
   for (std::size_t unit = 0; unit < judged.size(); ++unit) {
     for (std::size_t place = 0; place < x_.size(); ++place) {

@@ -50,7 +50,7 @@ const Plan& GatedJudge::plan(std::int64_t step) {
     plan.pass = waiting_.front().pass;
     waiting_.pop_front();
   }
-  // "If the hearing of t-2 called a trial, it is one"
+  // "If the report of t-2 called a trial, it is one"
   if (called_) {
     plan.pass = "trial";
   }
@@ -158,7 +158,7 @@ Settled GatedJudge::settle(const Norms& norms, const Errors& errors, bool held) 
     settled.ruling = decide_without_candidates(*heard_);
     waiting_.push_back({plan.batch, "trial"});
   } else {
-    // "heard and decided as in Hearing where no rerun may be"
+    // "reported and decided as in Report where no rerun may be"
     settled.hearing = hear(norms, errors, /*may_rerun=*/false);
     settled.hearing.action = "proceed";
     const Plan& itself = undecided_.front();
