@@ -182,12 +182,29 @@ std::string option_text(const OptionSpec& spec, double value) {
   return text;
 }
 
+std::string markdown_item(std::string_view text) {
+  constexpr std::size_t kWidth = 118;
+  std::string out = "-";
+  std::size_t column = out.size();
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find(' ', begin), text.size());
+    if (column + 1 + (end - begin) > kWidth) {
+      out += "\n ";
+      column = 1;
+    }
+    out.append(" ").append(text.substr(begin, end - begin));
+    column += 1 + (end - begin);
+    begin = end + 1;
+  }
+  return out + "\n";
+}
+
 std::string options_markdown() {
-  std::string out = "| name | flag | default | `paper` | range | meaning |\n|---|---|---|---|---|---|\n";
+  std::string out;
   for (const OptionSpec& spec : option_specs()) {
-    out += fmt::format("| `{}` | `{}` | {} | {} | {} | {} |\n", spec.name, option_flag(spec.name),
-                       option_text(spec, spec.default_value), option_text(spec, spec.paper_value),
-                       spec.range.description(), spec.help);
+    out +=
+        markdown_item(fmt::format("`{}` = {} (`paper`: {}), {}: {}", spec.name, option_text(spec, spec.default_value),
+                                  option_text(spec, spec.paper_value), spec.range.description(), spec.help));
   }
   return out;
 }

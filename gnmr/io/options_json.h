@@ -33,7 +33,10 @@ std::string option_flag(std::string_view name);
 /// A value of an option as text: a word, or the shortest number that reads back as the same.
 std::string option_text(const OptionSpec& spec, double value);
 
-/// The table of all options in Markdown: name, flag, default, `paper`, range, meaning.
+/// An item of a list in Markdown, wrapped to the width of the docs.
+std::string markdown_item(std::string_view text);
+
+/// All options as a list in Markdown: name, default, `paper`, range, meaning.
 std::string options_markdown();
 
 }  // namespace gnmr::io

@@ -198,16 +198,16 @@ std::string setting_text(const SettingSpec& spec, const TrainSettings& settings)
 
 std::string settings_markdown() {
   const TrainSettings defaults;
-  std::string out = "| group | flag | default | meaning |\n|---|---|---|---|\n";
+  std::string out;
+  std::string_view group;
   for (const SettingSpec& spec : setting_specs()) {
+    if (spec.group != group) out += fmt::format("{}**{}**\n\n", out.empty() ? "" : "\n", spec.group);
+    group = spec.group;
     std::string flag = io::option_flag(spec.name);
     if (!spec.value.empty()) flag += fmt::format(" {}", spec.value);
     std::string shown = setting_text(spec, defaults);
-    if (!shown.empty()) shown = fmt::format("`{}`", shown);
-    // A bar would end the cell of the table.
-    std::string escaped;
-    for (const char c : flag) escaped += c == '|' ? std::string("\\|") : std::string(1, c);
-    out += fmt::format("| {} | `{}` | {} | {} |\n", spec.group, escaped, shown, spec.help);
+    if (!shown.empty()) shown = fmt::format(" (`{}`)", shown);
+    out += io::markdown_item(fmt::format("`{}`{}: {}", flag, shown, spec.help));
   }
   return out;
 }

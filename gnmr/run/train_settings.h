@@ -160,7 +160,7 @@ std::string default_run_folder(const TrainSettings& settings);
 /// A setting's value for people: `0.003`, `true`, `a b`; empty for an empty list or text.
 std::string setting_text(const SettingSpec& spec, const TrainSettings& settings);
 
-/// The table of all settings in Markdown: flag, default, meaning, by group.
+/// All settings as lists in Markdown, one per group: flag, default, meaning.
 std::string settings_markdown();
 
 }  // namespace gnmr::run

@@ -10,6 +10,7 @@
 #include "gnmr/core/message_text.h"
 #include "gnmr/io/json_text.h"
 #include "gnmr/io/number_text.h"
+#include "gnmr/io/options_json.h"
 
 namespace gnmr::lab {
 namespace {
@@ -183,18 +184,14 @@ std::string rule_text(const RuleOptions& options) {
 std::string rule_markdown(std::string_view name) {
   std::optional<RuleOptions> options = find_rule(name);
   if (!options) fail(name, "there is no such rule");
-  std::string table = "| parameter | default | meaning |\n|---|---|---|\n";
+  std::string list;
   const auto append = [&](std::string_view parameter, const auto& value, Range, std::string_view help) {
-    table.append("| `")
-        .append(parameter)
-        .append("` | ")
-        .append(text_of(value))
-        .append(" | ")
-        .append(help)
-        .append(" |\n");
+    std::string item = "`";
+    item.append(parameter).append("` = ").append(text_of(value)).append(": ").append(help);
+    list += io::markdown_item(item);
   };
   std::visit([&](auto& rule) { visit_parameters(rule, append); }, *options);
-  return table;
+  return list;
 }
 
 }  // namespace gnmr::lab

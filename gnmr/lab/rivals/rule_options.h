@@ -86,7 +86,7 @@ std::vector<std::string_view> rule_names();
 /// One rule with all its parameters, as `parse_rule` reads it.
 std::string rule_text(const RuleOptions& options);
 
-/// A table of one rule's parameters in Markdown, for docs/rivals.md.
+/// One rule's parameters as a list in Markdown, for docs/rivals.md.
 std::string rule_markdown(std::string_view name);
 
 }  // namespace gnmr::lab
