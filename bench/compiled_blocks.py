@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable
 
 import torch
-from gnmr.low import fp8_matrix
 from gnmr.low.amax_history import AmaxHistory
 from gnmr.low.casts import FORWARD, INPUT_GRADIENT, OPERANDS, SUMS_OVER_ROWS, WEIGHT_GRADIENT, cast_operand, recipe_of
 from gnmr.low.fp8_matrix import Fp8Cast
@@ -25,6 +24,7 @@ from llama_blocks import LARGE, Sizes, Twin, blocks, own_recipe
 from torch import Tensor, nn
 
 import gnmr
+from gnmr.low import fp8_matrix
 
 operators = torch.library.Library("gnmr_bench", "FRAGMENT")
 operators.define(

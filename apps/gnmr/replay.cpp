@@ -32,7 +32,8 @@ namespace {
 class Truth {
  public:
   Truth(const std::string& path, const Controller& controller)
-      : beside_(path, controller.units()), score_(controller.units().size(), {controller.recovered().begin(), controller.recovered().end()}) {}
+      : beside_(path, controller.units()),
+        score_(controller.units().size(), {controller.recovered().begin(), controller.recovered().end()}) {}
 
   void add(const Decision& decision) { score_.add(beside_.at(decision.step), decision); }
   void finish() { beside_.finish(); }

@@ -87,9 +87,9 @@ struct gnmr_controller {
 
   gnmr::Controller controller;
   std::string options_json;
-  gnmr::StepPlan plan;        // of the step that has begun last
-  gnmr::Outcome outcome;      // of the last report
-  gnmr::Decision decision;    // the last one; its lists are in `lists`
+  gnmr::StepPlan plan;      // of the step that has begun last
+  gnmr::Outcome outcome;    // of the last report
+  gnmr::Decision decision;  // the last one; its lists are in `lists`
   std::array<std::vector<gnmr::UnitIndex>, kListCount> lists;
   mutable ErrorText error;
 };
@@ -171,7 +171,8 @@ std::vector<gnmr::Unit> read_units(const gnmr_unit* units, std::size_t count) {
   return read;
 }
 
-// A struct of the caller may be of a later version, with members that this one does not know: they must ask for nothing.
+// A struct of the caller may be of a later version, with members that this one does not know: they must ask for
+// nothing.
 template <typename Struct>
 Struct read_struct(const Struct* given, const char* name) {
   require(given->struct_size >= sizeof(Struct) && given->struct_size <= 4096, name);

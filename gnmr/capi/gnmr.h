@@ -168,17 +168,17 @@ enum {
 
 /* What a run of a step measured. */
 typedef struct gnmr_report {
-  size_t struct_size;        /* sizeof(gnmr_report) */
-  int64_t step;              /* that has begun; with lag 1 the oldest that was not reported */
+  size_t struct_size;         /* sizeof(gnmr_report) */
+  int64_t step;               /* that has begun; with lag 1 the oldest that was not reported */
   const double* norms_double; /* L2 norm per unit, before clipping; one of the two is set unless there are no numbers */
   const float* norms_float;
   const uint8_t* sampled; /* per unit, 0: no gradient in this step, its norm is not read; NULL: every unit has one */
   size_t unit_count;      /* of norms and `sampled` */
   const double* errors;   /* units x sites, those of a unit side by side, NaN: not measured; NULL: none was */
   size_t error_count;
-  int32_t done;           /* GNMR_DONE_... */
-  int32_t may_not_rerun;  /* lag 0: 1: this step cannot run again */
-  int32_t held;           /* lag 1: 1: the gate held the update */
+  int32_t done;          /* GNMR_DONE_... */
+  int32_t may_not_rerun; /* lag 0: 1: this step cannot run again */
+  int32_t held;          /* lag 1: 1: the gate held the update */
 } gnmr_report;
 #define GNMR_REPORT_INIT \
   { sizeof(gnmr_report), 0, NULL, NULL, NULL, 0, NULL, 0, 0, 0, 0 }
@@ -231,8 +231,8 @@ typedef struct gnmr_finding {
   double excess; /* error over its limit, above 1 */
 } gnmr_finding;
 
-/* Copies the findings of the last report: of its trial, else of its errors; units ascend. `*count` becomes their number;
- * where that is more than `capacity` nothing is copied and the status is GNMR_ERROR_CAPACITY. */
+/* Copies the findings of the last report: of its trial, else of its errors; units ascend. `*count` becomes their
+ * number; where that is more than `capacity` nothing is copied and the status is GNMR_ERROR_CAPACITY. */
 GNMR_API gnmr_status gnmr_findings(const gnmr_controller* controller, gnmr_finding* findings, size_t capacity,
                                    size_t* count);
 

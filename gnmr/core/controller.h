@@ -55,9 +55,10 @@ class Controller {
   Controller& operator=(Controller&&) noexcept;
   ~Controller();
 
-  /// The step before it runs. After `Action::rerun` with lag 0 the same step begins again, as the rerun. A step that has
-  /// begun and was not reported may begin again, with the same plan; with lag 0 it is dropped without a decision where
-  /// another begins. Throws `Error` for another step while a rerun is due, with lag 1 for a step that does not follow.
+  /// The step before it runs. After `Action::rerun` with lag 0 the same step begins again, as the rerun. A step that
+  /// has begun and was not reported may begin again, with the same plan; with lag 0 it is dropped without a decision
+  /// where another begins. Throws `Error` for another step while a rerun is due, with lag 1 for a step that does not
+  /// follow.
   const StepPlan& begin(std::int64_t step);
 
   /// What the step that has begun measured; with lag 1, the oldest that has begun and is not decided. Throws `Error`

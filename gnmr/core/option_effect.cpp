@@ -13,8 +13,8 @@ namespace {
 std::string why_reruns_have_none(const Options& options, const Backend& backend) {
   if (options.max_trials == 0) return {};
   if (!backend.can_rerun) return "no step can run again here";
-  const bool can_ask = selector_in_force(options, backend) == Selector::trial ||
-                       guard_in_force(options, backend) == Guard::replay;
+  const bool can_ask =
+      selector_in_force(options, backend) == Selector::trial || guard_in_force(options, backend) == Guard::replay;
   return can_ask ? "" : "neither the selector `trial` nor the guard `replay` is in force";
 }
 

@@ -110,9 +110,7 @@ void Selection::ask_nobody() {
   by_errors_.clear();
 }
 
-bool Selection::is_common() const {
-  return signals_.alarm().common && (basis_ != Basis::errors || by_errors_.empty());
-}
+bool Selection::is_common() const { return signals_.alarm().common && (basis_ != Basis::errors || by_errors_.empty()); }
 
 std::span<Candidate> Selection::candidates() {
   candidates_.clear();

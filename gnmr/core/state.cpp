@@ -59,8 +59,7 @@ void check_recovery(const UnitState& unit) {
 
 void check_errors(const ControllerState& state) {
   if (state.sites > kMostSites) {
-    throw Error("state: expected at most " + std::to_string(kMostSites) + " sites, got " +
-                std::to_string(state.sites));
+    throw Error("state: expected at most " + std::to_string(kMostSites) + " sites, got " + std::to_string(state.sites));
   }
   if (state.errors.size() != state.units.size() * state.sites) {
     throw Error("state: expected " + std::to_string(state.sites) + " errors for each of " +

@@ -19,9 +19,9 @@ namespace gnmr {
 
 /// What a backend can do, and what it measures.
 struct Backend {
-  bool can_rerun = false;            // a step can run again before its update; without: neither trial nor replay
-  bool can_hold = true;              // `Outcome::action` and `clip` are followed; without: no guard
-  std::uint32_t sites = 1;           // errors per unit, up to kMostSites; 0: no errors, and the selector is `norms`
+  bool can_rerun = false;   // a step can run again before its update; without: neither trial nor replay
+  bool can_hold = true;     // `Outcome::action` and `clip` are followed; without: no guard
+  std::uint32_t sites = 1;  // errors per unit, up to kMostSites; 0: no errors, and the selector is `norms`
   std::vector<double> expected_errors = {};  // the format's own error per site, 0: unknown; empty: none is known
 };
 
@@ -88,8 +88,8 @@ struct StepReport {
   std::span<const std::uint8_t> sampled = {};  // per unit, 0: no sample; empty: every unit has one
   std::span<const double> errors = {};         // units x sites, NaN: not measured; empty: none was
   Completion done = Completion::complete;
-  bool may_rerun = true;  // lag 0: whether this step can run again
-  bool held = false;      // lag 1: the gate held the update
+  bool may_rerun = true;                      // lag 0: whether this step can run again
+  bool held = false;                          // lag 1: the gate held the update
   std::span<const std::int64_t> tokens = {};  // reserved, must be empty: tokens per unit
   std::span<const float> scale_fit = {};      // reserved, must be empty: amax over what the scale can represent
 };
@@ -125,19 +125,19 @@ struct Finding {
 
 /// What a report came to. Views are valid until the next call of the controller.
 struct Outcome {
-  std::int64_t step = 0;                         // of the report
+  std::int64_t step = 0;                          // of the report
   std::optional<std::int64_t> decided_step = {};  // none: the decision waits for the rerun of this step
-  std::int64_t in_force_from = 0;                // the first step in which the decision holds
+  std::int64_t in_force_from = 0;                 // the first step in which the decision holds
   Action action = Action::apply;
   PassKind rerun = PassKind::step;  // with Action::rerun: what the batch comes back as
   Verdict verdict = Verdict::none;
-  bool alarmed = false;                   // by norms or errors, or held for either
-  bool dismissed = false;                 // a patrol of all units found nothing to confirm the alarm of the norms
-  bool spent = false;                     // a rerun was due, but the limit is reached
-  bool called = false;                    // lag 1: the patrol made the next planned step a trial
-  std::span<const double> clip = {};      // guard `clip`: coefficient per unit; empty: 1 for all
+  bool alarmed = false;                    // by norms or errors, or held for either
+  bool dismissed = false;                  // a patrol of all units found nothing to confirm the alarm of the norms
+  bool spent = false;                      // a rerun was due, but the limit is reached
+  bool called = false;                     // lag 1: the patrol made the next planned step a trial
+  std::span<const double> clip = {};       // guard `clip`: coefficient per unit; empty: 1 for all
   std::span<const Finding> findings = {};  // of the trial, else of the patrol; units ascend
-  Alarm alarm = {};                       // what the reported norms say
+  Alarm alarm = {};                        // what the reported norms say
   Decision decision = {};
 };
 

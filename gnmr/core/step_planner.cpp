@@ -118,9 +118,8 @@ void StepPlanner::restore(const PlanState& state, int lag, std::span<const UnitI
   if (!state_.undecided.empty()) {
     state_.undecided.back().begun = false;  // a run of a step is not part of a state
     state_.recovered_is_next = false;
-    std::erase_if(state_.recovered, [released](UnitIndex unit) {
-      return std::binary_search(released.begin(), released.end(), unit);
-    });
+    std::erase_if(state_.recovered,
+                  [released](UnitIndex unit) { return std::binary_search(released.begin(), released.end(), unit); });
   }
   if (lag != 0) return;
   state_.recovered.clear();

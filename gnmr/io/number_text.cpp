@@ -64,7 +64,7 @@ const char* scan_number(const char* begin, const char* end, double& value) {
   if (at != end && (*at == '-' || *at == '+')) ++at;
   if (at == end) return begin;
   double magnitude = 0;
-  const char* after = at;
+  const char* after;
   if (is_digit(*at) || *at == '.') {
     const auto [stop, error] = std::from_chars(at, end, magnitude);
     if (error == std::errc::result_out_of_range) {

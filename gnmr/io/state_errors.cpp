@@ -48,8 +48,8 @@ void decode_errors(LittleEndianReader reader, ControllerState& state) {
   }
   const std::size_t count = state.units.size() * sites;
   if (reader.left() != count * kErrorSize) {
-    reader.fail(fmt::format("{} bytes for {} units with {} sites, expected {}", reader.left(),
-                            state.units.size(), sites, count * kErrorSize));
+    reader.fail(fmt::format("{} bytes for {} units with {} sites, expected {}", reader.left(), state.units.size(),
+                            sites, count * kErrorSize));
   }
   state.sites = sites;
   state.errors.resize(count);

@@ -236,7 +236,8 @@ struct StepAlarm {
 /// What the counts of a step come to.
 GNMR_UNIT_MATH StepAlarm alarm_of(const AlarmRules& rules, const Counts& counts, double centre, HoldRule hold) {
   const bool alarmed = is_alarmed(rules, counts);
-  const bool held = (hold == HoldRule::for_trial && alarmed) || (hold == HoldRule::for_guard && has_candidates(rules, counts));
+  const bool held =
+      (hold == HoldRule::for_trial && alarmed) || (hold == HoldRule::for_guard && has_candidates(rules, counts));
   return {centre, counts, is_common(rules, counts) ? 1u : 0u, alarmed ? 1u : 0u, held ? 1u : 0u};
 }
 

@@ -135,7 +135,8 @@ class Tuner::Replay {
       controller_.begin(report.step);
       const Outcome& outcome = controller_.report(report);
       if (candidate_.by_evidence()) {
-        const auto measured = std::count_if(report.errors.begin(), report.errors.end(), [](double e) { return !std::isnan(e); });
+        const auto measured =
+            std::count_if(report.errors.begin(), report.errors.end(), [](double e) { return !std::isnan(e); });
         count(outcome.decision, outcome.findings.size(), static_cast<std::uint64_t>(measured));
       } else {
         count(outcome.decision, outcome.alarm.risks.size(), outcome.alarm.sampled);

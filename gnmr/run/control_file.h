@@ -22,7 +22,7 @@ namespace gnmr::run {
 /// What a look at the file found.
 struct ControlNews {
   std::optional<Mode> mode = {};  // none: nothing that is known was asked for
-  std::string note = {};                         // what is wrong and what is allowed; empty: nothing is
+  std::string note = {};          // what is wrong and what is allowed; empty: nothing is
 };
 
 /// Looks at the file each step.

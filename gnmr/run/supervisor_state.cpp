@@ -38,12 +38,10 @@ std::string Supervisor::save() const {
   if (!audit.occasions.empty()) sections.emplace(kAuditSection, json(audit.occasions).dump());
   // With lag 0 batches have the numbers of their steps, unless an earlier run with lag 1 has left some waiting.
   const std::int64_t next_batch = controller_.plan_state().next_batch;
-  io::add_plan(controller_, next_batch != 0 && next_batch != plan_.step + 1,
-               {.whys = whys_,
-                .called_why = called_why_,
-                .disarm_step = audit.disarm_step,
-                .disarm_why = audit.disarm_why},
-               sections);
+  io::add_plan(
+      controller_, next_batch != 0 && next_batch != plan_.step + 1,
+      {.whys = whys_, .called_why = called_why_, .disarm_step = audit.disarm_step, .disarm_why = audit.disarm_why},
+      sections);
   return io::encode_state(controller_.save(), sections);
 }
 

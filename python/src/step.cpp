@@ -25,7 +25,8 @@ void bind_step(nb::module_& module) {
       .def_ro("step", &StepPlan::step)
       .def_ro("batch", &StepPlan::batch, "from 1; random numbers and data go by it")
       .def_ro("again", &StepPlan::again, "the batch has run before")
-      .def_prop_ro("run", [](const StepPlan& self) { return to_string(self.pass); }, "step, replay or trial");
+      .def_prop_ro(
+          "run", [](const StepPlan& self) { return to_string(self.pass); }, "step, replay or trial");
   nb::class_<Finding>(module, "Finding", "A unit with an error above its limit.")
       .def_ro("unit", &Finding::unit)
       .def_ro("site", &Finding::site)

@@ -169,8 +169,7 @@ void bind_rest(Class& supervisor) {
           "At most this many units are in recovery at one time.")
       .def_prop_ro("recovered_count", &Supervisor::recovered_count)
       .def_prop_ro(
-          "recovered",
-          [](const Supervisor& self) { return copied(self.controller().recovered()); },
+          "recovered", [](const Supervisor& self) { return copied(self.controller().recovered()); },
           "The units in recovery by the last decision.")
       .def_prop_ro("has_gate", &Supervisor::has_gate, "Steps are settled late: the option `lag` is 1.")
       .def_prop_ro("dropped", &Supervisor::dropped, "Journal lines and signal rows that the disk did not take.")

@@ -279,8 +279,8 @@ static void test_options_without_effect(void) {
   CHECK(controller == NULL);
   backend.can_rerun = 1;
   backend.sites = 2;
-  CHECK_OK(gnmr_create(&unit, 1, "{\"error_factor\":3,\"max_trials\":3,\"selector\":\"trial\"}", &backend,
-                       &controller));
+  CHECK_OK(
+      gnmr_create(&unit, 1, "{\"error_factor\":3,\"max_trials\":3,\"selector\":\"trial\"}", &backend, &controller));
   gnmr_destroy(controller);
   backend.sites = 17;
   CHECK(gnmr_create(&unit, 1, NULL, &backend, &controller) == GNMR_ERROR_INPUT);

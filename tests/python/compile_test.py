@@ -9,7 +9,6 @@ import pytest
 import torch
 from devices import DEVICE, cpu_only, cuda_only, near, needs_own_low_path, to_float8
 from gnmr.checks.compiled import counted_compilations, random_set, recovery_sets
-from gnmr.low import fp8_matrix, linear
 from gnmr.low.traced import kind_of, kinds
 from small_model import QUICK
 from torch import Tensor, nn
@@ -17,6 +16,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 import gnmr
+from gnmr.low import fp8_matrix, linear
 
 WIDTH, HEADS, BLOCKS = 16, 2, 2
 

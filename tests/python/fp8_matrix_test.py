@@ -8,7 +8,6 @@ import torch
 from compile_test import make, set_high, step, switched_at_random
 from device_layer import PLACES, RECIPES, uneven
 from gnmr.checks.planted_faults import planted_fault
-from gnmr.low import fp8_matrix, linear
 from gnmr.low.amax_history import AmaxHistory
 from gnmr.low.casts import SUMS_OVER_ROWS, cast_operand
 from gnmr.low.fp8_matrix import Fp8Cast, cast_to_fp8, scale_shape
@@ -17,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 import gnmr
 from gnmr import _core
+from gnmr.low import fp8_matrix, linear
 
 
 class HostScales:

@@ -80,8 +80,8 @@ class LateRun {
     if (patrol_finds(line)) errors[1] = 3;
     RunNotes notes;
     if (line.plan.pass != PassKind::step) notes.rerun = RerunContext{.loss = 1, .norm = 1, .seconds = 0.1};
-    const Outcome& outcome = supervisor.report(
-        {.step = line.plan.step, .norms = values, .errors = errors, .held = line.held}, notes);
+    const Outcome& outcome =
+        supervisor.report({.step = line.plan.step, .norms = values, .errors = errors, .held = line.held}, notes);
     line.decided.assign(outcome.decision.recovered.begin(), outcome.decision.recovered.end());
     line.action = outcome.action;
     line.rerun = outcome.rerun;

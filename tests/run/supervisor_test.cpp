@@ -130,8 +130,7 @@ TEST(Supervisor, TheJournalTellsWhyAnAlarmHadNoRerun) {
       std::vector<double> patrol(kUnits, 0.01);
       if (step == 7 || step == 9) values[2] = 40;
       if (step == 9) patrol[2] = 5;
-      const Outcome& outcome =
-          supervisor.report({.step = step, .norms = values, .errors = patrol}, {.loss = 1.0});
+      const Outcome& outcome = supervisor.report({.step = step, .norms = values, .errors = patrol}, {.loss = 1.0});
       EXPECT_EQ(outcome.action, Action::apply);
     }
     EXPECT_TRUE(supervisor.close());

@@ -107,9 +107,7 @@ class Prompt:
         result = StepResult(step, total, coefficient, applied, alarmed, loss=loss, decided_step=step)
         return steps.finish(result, outcome)
 
-    def _trial(
-        self, alarm: _core.Outcome, rerun: Rerun, max_norm: float | None, loss: float | None
-    ) -> StepResult:
+    def _trial(self, alarm: _core.Outcome, rerun: Rerun, max_norm: float | None, loss: float | None) -> StepResult:
         """The step once more in high precision, each low path measured beside it."""
         steps, supervisor, gradients = self._steps, self._parts.supervisor, self._parts.gradients
         step = steps.number + 1
@@ -143,9 +141,7 @@ class Prompt:
         )
         return steps.finish(result, outcome)
 
-    def _replay(
-        self, decided: _core.Outcome, rerun: Rerun, max_norm: float | None, loss: float | None
-    ) -> StepResult:
+    def _replay(self, decided: _core.Outcome, rerun: Rerun, max_norm: float | None, loss: float | None) -> StepResult:
         """The step once more with the units high that it got admitted."""
         steps, supervisor, gradients = self._steps, self._parts.supervisor, self._parts.gradients
         step = steps.number + 1
