@@ -35,7 +35,10 @@ class SelfAudit {
   std::optional<std::string> due(std::int64_t step) const;
 
   /// Starts afresh.
-  void clear() { state_ = {}; }
+  void clear() {
+    state_.occasions.clear();
+    state_.disarm_step = 0;
+  }
 
   const SelfAuditState& state() const { return state_; }
   void restore(SelfAuditState state) { state_ = std::move(state); }
