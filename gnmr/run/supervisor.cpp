@@ -48,10 +48,16 @@ const StepPlan& Supervisor::begin(std::int64_t step) {
   plan_ = controller_.begin(step);
   collect_high();
   if (!is_rerun) recovered_count_ = static_cast<std::int64_t>(plan_.recovered.size());
-  if (!called_why_.empty() && plan_.pass == PassKind::trial && !plan_.again) {
-    whys_[plan_.batch] = std::exchange(called_why_, {});
-  }
+  pass_on_called_reason();
   return plan_;
+}
+
+/// The trial that was called has been planned: its batch has the reason now.
+void Supervisor::pass_on_called_reason() {
+  const PlanState& state = controller_.plan_state();
+  if (called_why_.empty() || state.called || state.undecided.empty()) return;
+  const PlannedStep& planned = state.undecided.back();
+  if (planned.pass == PassKind::trial && !planned.again) whys_[planned.batch] = std::exchange(called_why_, {});
 }
 
 /// The units that run high: recoveries, or what takes their place, under the rules of the switchboard.
@@ -93,6 +99,7 @@ const Outcome& Supervisor::report(const StepReport& report, const RunNotes& note
   const bool is_first_run = has_gate() || step.pass == PassKind::step;
   outcome_ = controller_.report(report);
   alarm_ = outcome_.alarm;
+  pass_on_called_reason();
   if (signals_ && is_first_run && step.step % signals_every_ == 0) signals_->write(step.step, controller_);
   if (has_gate()) {
     const auto why = whys_.extract(step.batch);

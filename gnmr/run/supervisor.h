@@ -143,6 +143,7 @@ class Supervisor {
   void collect_high();
   void note_first_steps(std::int64_t step);
   std::string alarm_text() const;
+  void pass_on_called_reason();
   void keep_reasons(const PlannedStep& step);
   PlannedStep reported_step(const StepReport& report) const;
   std::vector<UnitIndex> random_units(std::int64_t step) const;
