@@ -18,7 +18,6 @@ EXCEPTIONS = {
     "StorySummary": 26,  # a record: one figure per line of a summary
     "History": 31,  # a table, a column per member; to be divided
     "Budget": 21,  # to be divided
-    "Supervisor": 26,  # to be divided
 }
 
 HEAD = re.compile(
