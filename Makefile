@@ -101,7 +101,7 @@ lint-all: lint-style
 # mypy needs the stub of gnmr._core, which the build of the package makes.
 lint-style:
 	@scripts/install_dependencies.sh build test format lint
-	clang-format --dry-run -Werror $(OURS)
+	@clang-format --dry-run -Werror $(OURS)
 	@$(TEST_PYTHON) -m ruff check
 	@$(TEST_PYTHON) -m ruff format --check
 	@$(call configure,$(TORCH_FLAGS) -DGNMR_CUDA=$(CUDA) $(TEST_FLAGS))

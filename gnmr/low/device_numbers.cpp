@@ -33,7 +33,7 @@ Matrix part_of(const Matrix& bytes, std::size_t first, std::size_t size, Type ty
 
 }  // namespace
 
-DeviceNumbers::DeviceNumbers(const FrontEnd& front_end, std::size_t layers, std::shared_ptr<const Recipe> recipe,
+DeviceNumbers::DeviceNumbers(const FrontEnd& front_end, std::size_t layers, const std::shared_ptr<const Recipe>& recipe,
                              const Matrix& like)
     : front_end_(front_end), layers_(layers) {
   const std::size_t doubles = double_bytes(layers);

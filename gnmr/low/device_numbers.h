@@ -45,7 +45,7 @@ struct HostNumbers {
 class DeviceNumbers {
  public:
   /// Room for so many layers with low paths of `recipe` (null: none) where `like` is.
-  DeviceNumbers(const FrontEnd& front_end, std::size_t layers, std::shared_ptr<const recipes::Recipe> recipe,
+  DeviceNumbers(const FrontEnd& front_end, std::size_t layers, const std::shared_ptr<const recipes::Recipe>& recipe,
                 const Matrix& like);
   ~DeviceNumbers();
 
