@@ -61,7 +61,7 @@ enum class SignLayout : std::uint8_t {
   by_columns,  // signs[column * rows + row]: vectors one after the other, as thin_rows.h takes them
 };
 
-/// A matrix of 1 and -1 by chance, those of nn::random_signs: element (row, column) is bit row * columns + column of
+/// A matrix of 1 and -1 by chance, those of low::random_signs: element (row, column) is bit row * columns + column of
 /// the splitmix64 of the seed (see `row_sign`), however it is stored.
 void random_signs(std::uint64_t rows, std::uint64_t columns, std::uint64_t seed, SignLayout layout, float* signs,
                   void* stream);

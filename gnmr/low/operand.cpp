@@ -97,7 +97,8 @@ Matrix cast_to_numbers(const Casting& casting) {
 bool observes_in_cast(const LinearPaths& paths, Product product, std::size_t place, const Matrix& matrix) {
   const Operand operand = recipes::operands_of(product)[place];
   const Product first = operand == Operand::output_gradient ? Product::input_gradient : Product::forward;
-  if (product != first || paths.hook != nullptr || !paths.low[index_of(product)]) return false;
+  // Without elements nothing is launched, so nothing would find an amax.
+  if (matrix.count() == 0 || product != first || paths.hook != nullptr || !paths.low[index_of(product)]) return false;
   const auto& rule = paths.recipe->rule(product, place);
   return rule && is_delayed(*rule) && can_quantize_to_codes(matrix, *rule);
 }
@@ -151,7 +152,7 @@ struct CodeNumbers {
 CodeNumbers code_numbers(const Casting& casting) {
   const OperandUse& use = casting.use;
   LinearPaths& paths = casting.paths;
-  const bool counts = counts_casts(paths) && !casting.was_changed();
+  const bool counts = counts_casts(paths) && !casting.was_changed() && casting.source.count() > 0;
   CodeNumbers found;
   if (casting.source.place == Place::host) {
     // The references of kernels; statistics are the numbers' own.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gnmr/torch/units.h"
 
+#include <c10/core/DeviceGuard.h>
+
 #include <algorithm>
 #include <cctype>
 #include <cmath>
@@ -196,6 +198,8 @@ void RecoverableUnits::use_device() {
   const at::Tensor& weight = layers_.front().module->weight;
   if (!has_device_numbers(weight)) return;
   if (numbers_ == nullptr || numbers_->device() != weight.device().index()) {
+    const c10::DeviceGuard guard(weight.device());
+    pool_ = std::make_shared<PinnedPool>();  // its events belong to a device
     numbers_ = std::make_shared<low::DeviceNumbers>(front_end(), layers_.size(), recipe_, matrix_of(weight));
     for (Layer& layer : layers_) layer.module->paths().numbers = numbers_;
   }
@@ -203,7 +207,10 @@ void RecoverableUnits::use_device() {
 
 void RecoverableUnits::begin_step(std::int64_t step, PassKind pass, bool again) {
   use_device();
-  if (numbers_ != nullptr) numbers_->begin_step();
+  if (numbers_ != nullptr) {
+    const c10::DeviceGuard guard(layers_.front().module->weight.device());
+    numbers_->begin_step();
+  }
   clock_->step = step;
   clock_->micro_batch = 0;
   clock_->rerun = again;
