@@ -62,7 +62,8 @@ run::TrainSettings TrainFlags::settings() const {
   with_exit_code(kUsageError, [&] {
     run::validate(settings);
     if (settings.controller == "gnmr") {
-      refuse_without_effect(settings.options, {.can_rerun = true, .sites = 3}, options_.named());
+      const std::uint32_t sites = settings.recipe == "none" ? 0 : 3;  // without a low path nothing is measured
+      refuse_without_effect(settings.options, {.can_rerun = true, .sites = sites}, options_.named());
     }
     // The name of a recipe is known here already; what a file holds is for the engine.
     const bool is_file = settings.recipe.ends_with(".json") || settings.recipe.find('/') != std::string::npos;

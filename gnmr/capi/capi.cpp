@@ -464,8 +464,12 @@ gnmr_status gnmr_save(gnmr_controller* controller, const char* path) {
     require_controller(controller);
     require(path != nullptr, "the path is NULL");
     gnmr::io::ExtraSections sections;
-    if (controller->controller.options().lag == 1) {
-      gnmr::io::add_plan(controller->controller, /*with_batches=*/true, {}, sections);
+    // With lag 0 batches have the numbers of their steps, unless steps were left out or an earlier run left some
+    // waiting.
+    const gnmr::PlanState& plan = controller->controller.plan_state();
+    const bool with_batches = plan.next_batch != 0 && plan.next_batch != controller->plan.step + 1;
+    if (controller->controller.options().lag == 1 || with_batches || !plan.waiting.empty()) {
+      gnmr::io::add_plan(controller->controller, with_batches, {}, sections);
     }
     gnmr::io::save_state(path, controller->controller.save(), sections);
   });

@@ -34,8 +34,8 @@
  * Threads: one controller belongs to one thread at a time, for every function. Different controllers are independent.
  *
  * Errors: every function that can fail returns a status. After any other status than GNMR_OK the controller is as it
- * was before the call, and gnmr_error_text says what was wrong. NaN, infinity and zero among norms are data, not
- * errors.
+ * was before the call (but for gnmr_get_signals), and gnmr_error_text says what was wrong. NaN, infinity and zero among
+ * norms are data, not errors.
  *
  * Structs begin with their size, so that they can grow: use the GNMR_..._INIT values. Later versions only add members
  * at the end, functions, and values of the enumerations.
@@ -163,7 +163,7 @@ GNMR_API gnmr_status gnmr_gate_flags(const gnmr_controller* controller, uint8_t*
 enum {
   GNMR_DONE_COMPLETE = 0,
   GNMR_DONE_RERUN_FAILED = 1, /* the trial or replay failed; with lag 1 its batch ran as a plain step instead */
-  GNMR_DONE_DROPPED = 2       /* there are no numbers: a loss scaler skipped the step, say */
+  GNMR_DONE_DROPPED = 2       /* there are no numbers: a loss scaler skipped the step, say; not of a rerun at lag 0 */
 };
 
 /* What a run of a step measured. */
@@ -343,7 +343,8 @@ GNMR_API uint64_t gnmr_decision_count(const gnmr_controller* controller);
 /* ---- saving and loading ---- */
 
 /* Writes the state to a file in place of the one that is there: all of it or nothing. With lag 1 the plan of the next
- * step is part of it. A step that waits for its rerun, or was not reported, is not. */
+ * step is part of it, with lag 0 batches that wait. A step that waits for its rerun, or was not reported, is not; with
+ * lag 1 and two such steps the older one is: after loading it is reported as GNMR_DONE_DROPPED. */
 GNMR_API gnmr_status gnmr_save(gnmr_controller* controller, const char* path);
 
 /* What loading did besides taking over histories. */

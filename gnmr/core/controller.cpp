@@ -249,7 +249,7 @@ void Controller::Impl::report_first_run(const StepReport& report) {
   if (report.done == Completion::dropped) {
     signals.discard();
     findings.clear();
-    outcome = {.step = report.step, .action = Action::hold};
+    outcome = {.step = report.step, .action = Action::hold, .alarm = {.step = report.step}};
     decide_without_samples(report.step);
     finish(false);
     phase = Phase::idle;
@@ -351,7 +351,7 @@ void Controller::Impl::report_late(const StepReport& report) {
   }
   if (report.held && oldest->hold == HoldRule::never) reject_step(report.step, "an update that no gate could hold");
   const bool failed = report.done == Completion::rerun_failed;
-  if (failed && oldest->pass != PassKind::trial) reject_step(report.step, "a trial before one that failed");
+  if (failed && oldest->pass == PassKind::step) reject_step(report.step, "a rerun before one that failed");
   const bool is_trial = oldest->pass == PassKind::trial && !failed;
   if (report.done == Completion::dropped) {
     signals.discard();
@@ -365,7 +365,14 @@ void Controller::Impl::report_late(const StepReport& report) {
   outcome = {.step = report.step, .findings = {}, .alarm = signals.alarm()};
   if (report.done == Completion::dropped) {
     findings.clear();
+    outcome.alarm.step = report.step;
     outcome.action = Action::hold;
+    const bool for_trial = step.hold == HoldRule::for_trial;
+    if (report.held && (for_trial || rules.guard == Guard::replay)) {
+      outcome.alarmed = true;
+      outcome.action = Action::rerun;
+      outcome.rerun = for_trial ? PassKind::trial : PassKind::replay;
+    }
     decide_without_samples(report.step);
   } else if (is_trial) {
     give_verdict(report);

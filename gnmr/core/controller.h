@@ -62,7 +62,8 @@ class Controller {
   const StepPlan& begin(std::int64_t step);
 
   /// What the step that has begun measured; with lag 1, the oldest that has begun and is not decided. Throws `Error`
-  /// with no state changed for a step that did not begin, a wrong number of norms or errors, or a negative one.
+  /// with no state changed (but for `signals`) for a step that did not begin, a wrong number of norms or errors, or a
+  /// negative one.
   const Outcome& report(const StepReport& report);
 
   /// From the next `begin` on. The mode is not part of the state.

@@ -78,7 +78,7 @@ struct StepPlan {
 enum class Completion : std::uint8_t {
   complete,
   rerun_failed,  // the trial or replay that the plan asked for failed; at lag 1 its batch ran as a plain step instead
-  dropped,       // there are no numbers (a loss scaler skipped it, say): no unit has a sample
+  dropped,       // there are no numbers (a loss scaler skipped it, say): no unit has a sample; not of a rerun at lag 0
 };
 
 /// What a run of a step measured. Views are read during `report` only.

@@ -69,7 +69,8 @@ bool StepPlanner::plan(std::int64_t step, std::uint32_t reruns_left) {
   if (!state_.undecided.empty()) {
     PlannedStep& last = state_.undecided.back();
     if (last.step == step) return false;
-    if (!rules_.can_hold && !last.begun && last.step < step) {  // a log may leave steps out
+    if (!rules_.can_hold && state_.undecided.size() == 1 && !last.begun &&
+        last.step < step) {  // a log may leave steps out
       last.step = step;
       return false;
     }

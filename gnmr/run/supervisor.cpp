@@ -46,16 +46,18 @@ const StepPlan& Supervisor::begin(std::int64_t step) {
   const Mode others = mode_ == Mode::high ? Mode::high : Mode::watch;
   controller_.set_mode(is_in_force(step) ? Mode::armed : others);
   plan_ = controller_.begin(step);
+  replaced_.assign(plan_.recovered.begin(), plan_.recovered.end());
+  plan_.recovered = replaced_;  // the controller's own view ends with its next report
   collect_high();
   if (!is_rerun) recovered_count_ = static_cast<std::int64_t>(plan_.recovered.size());
-  pass_on_called_reason();
+  if (!controller_.plan_state().called) pass_on_called_reason();
   return plan_;
 }
 
 /// The trial that was called has been planned: its batch has the reason now.
 void Supervisor::pass_on_called_reason() {
   const PlanState& state = controller_.plan_state();
-  if (called_why_.empty() || state.called || state.undecided.empty()) return;
+  if (called_why_.empty() || state.undecided.empty()) return;
   const PlannedStep& planned = state.undecided.back();
   if (planned.pass == PassKind::trial && !planned.again) whys_[planned.batch] = std::exchange(called_why_, {});
 }
@@ -94,10 +96,21 @@ std::vector<UnitIndex> Supervisor::random_units(std::int64_t step) const {
 
 const Outcome& Supervisor::report(const StepReport& report, const RunNotes& notes) {
   const bool failed = report.done == Completion::rerun_failed;
-  const PlannedStep step = reported_step(report);
+  PlannedStep step = reported_step(report);
   const PassKind ran = failed ? PassKind::step : step.pass;
   const bool is_first_run = has_gate() || step.pass == PassKind::step;
-  outcome_ = controller_.report(report);
+  // Lag 0: a mode that came after `begin` still keeps the step from being held or run again.
+  const bool is_stopped = !has_gate() && is_first_run && step.in_force && !is_in_force(step.step);
+  StepReport given = report;
+  if (is_stopped) {
+    given.may_rerun = false;
+    step.in_force = false;
+  }
+  outcome_ = controller_.report(given);
+  if (is_stopped) {
+    outcome_.action = Action::apply;
+    outcome_.clip = {};
+  }
   alarm_ = outcome_.alarm;
   pass_on_called_reason();
   if (signals_ && is_first_run && step.step % signals_every_ == 0) signals_->write(step.step, controller_);

@@ -146,7 +146,8 @@ void bind_rest(Class& supervisor) {
       .def_prop_ro("mode", [](const Supervisor& self) { return to_string(self.mode()); })
       .def(
           "set_rules", [](Supervisor& self, const Names& rules) { self.set_rules(run::parse_switch_rules(rules)); },
-          "rules"_a, "The switchboard from the next `begin` on: `GLOB=high@A:B`, steps A to B, both included.")
+          "rules"_a,
+          "The switchboard, at once for a step that is not reported yet: `GLOB=high@A:B`, steps A to B, both included.")
       .def("is_in_force", &Supervisor::is_in_force, "step"_a,
            "Whether what a step decides is carried out: not in watch, nor in the first steps that are only watched.")
       .def("note", &Supervisor::note, "text"_a, "A remark for the journal.")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a caller of `begin` and `report` may rely on: docs/algorithm.md, "Protocol".
+// What a caller of `begin` and `report` may rely on: gnmr/core/step.h.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -117,7 +117,7 @@ class Prompt:
         supervisor.begin(step)
         try:
             has_run = self._run_again(rerun, lambda: rerun.trial(now, errors), errors)
-        except ClosureFailed:
+        except (ClosureFailed, KeyboardInterrupt):
             supervisor.report(step, None, done="rerun_failed", loss=loss)
             raise
         total, coefficient = gradients.total(limit_of(max_norm))
@@ -151,7 +151,7 @@ class Prompt:
         wanted = now | set(supervisor.high)
         try:
             has_run = self._run_again(rerun, lambda: rerun.with_high(wanted, now))
-        except ClosureFailed:
+        except (ClosureFailed, KeyboardInterrupt):
             supervisor.report(step, None, done="rerun_failed", loss=loss)
             raise
         total, coefficient = gradients.total(limit_of(max_norm))
