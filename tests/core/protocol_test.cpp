@@ -334,6 +334,44 @@ TEST_F(Protocol, TheModeIsNotPartOfTheStateAndTakesEffectAtTheNextBegin) {
   EXPECT_STREQ(to_string(Mode::high), "high");
 }
 
+TEST_F(Protocol, AHeldStepThatIsDroppedComesBackAsWhatItWasHeldFor) {
+  Controller controller = make(with(Selector::trial, Guard::none, 1));
+  ASSERT_EQ(controller.begin(step_).hold, HoldRule::for_trial);
+  const Outcome& outcome = controller.report({.step = step_, .done = Completion::dropped, .held = true});
+  EXPECT_TRUE(wants_trial(outcome) && outcome.alarmed && outcome.decided_step == step_);
+  controller.begin(step_ + 1);
+  controller.report({.step = step_ + 1, .norms = calm_});
+  const StepPlan& plan = controller.begin(step_ + 2);
+  EXPECT_TRUE(plan.batch == step_ && plan.again && plan.pass == PassKind::trial);
+}
+
+TEST_F(Protocol, WithLagOneAReplayThatFailedIsAPlainStepAndCountsAsARerun) {
+  Controller controller = make(with(Selector::norms, Guard::replay, 1));
+  const std::uint32_t left = controller.reruns_left();
+  std::vector<double> norms = calm_;
+  norms[3] = 40;
+  controller.begin(step_);
+  EXPECT_EQ(controller.report({.step = step_, .norms = norms, .held = true}).rerun, PassKind::replay);
+  controller.begin(step_ + 1);
+  controller.report({.step = step_ + 1, .norms = calm_});
+  ASSERT_EQ(controller.begin(step_ + 2).pass, PassKind::replay);
+  const Outcome& outcome = controller.report({.step = step_ + 2, .norms = calm_, .done = Completion::rerun_failed});
+  EXPECT_EQ(outcome.action, Action::apply);
+  EXPECT_EQ(controller.reruns_left(), left - 1);
+}
+
+TEST_F(Protocol, StepsMayBeLeftOutAfterARestoreOnlyWhereNoneIsOpen) {
+  Options options;
+  options.lag = 1;
+  Controller controller = make(options, norms_only());
+  controller.begin(step_);
+  controller.begin(step_ + 1);
+  Controller restored = clone(controller);
+  EXPECT_THROW(restored.begin(step_ + 3), Error);
+  EXPECT_EQ(restored.report({.step = step_, .norms = calm_}).decided_step, step_);
+  EXPECT_EQ(restored.begin(step_ + 3).step, step_ + 3);
+}
+
 TEST_F(Protocol, WordsOfActionsPassesAndVerdicts) {
   EXPECT_STREQ(to_string(Action::apply), "apply");
   EXPECT_STREQ(to_string(Action::hold), "hold");

@@ -293,5 +293,32 @@ TEST(Supervisor, SignalsAreWrittenEverySoManySteps) {
   EXPECT_FALSE(std::filesystem::exists(folder.file("none")));
 }
 
+TEST(Supervisor, AModeThatComesAfterBeginStillStopsARerunOfTheStep) {
+  for (const bool is_watched : {false, true}) {
+    Supervisor supervisor(units(), {.options = quick_options(), .backend = {.can_rerun = true}}, {});
+    for (std::int64_t step = 1; step <= 8; ++step) {
+      std::vector<double> values(kUnits, 1.0);
+      if (step == 8) values[2] = 40;
+      supervisor.begin(step);
+      if (step == 8 && is_watched) supervisor.set_mode(Mode::watch, "a test");
+      const Outcome& outcome = supervisor.report({.step = step, .norms = values}, {});
+      EXPECT_EQ(outcome.alarmed, step == 8);
+      EXPECT_EQ(outcome.action, step == 8 && !is_watched ? Action::rerun : Action::apply) << step;
+    }
+  }
+}
+
+TEST(Supervisor, RulesChangeWhatIsHighAtOnce) {
+  Supervisor supervisor(units(), {.options = quick_options()}, {});
+  supervisor.begin(1);
+  EXPECT_TRUE(supervisor.high().empty());
+  supervisor.set_rules(parse_switch_rules({"unit3=high"}));
+  EXPECT_EQ(supervisor.high().size(), 1u);
+  const std::vector<double> values(kUnits, 1.0);
+  supervisor.report({.step = 1, .norms = values}, {});
+  supervisor.set_rules({});
+  EXPECT_TRUE(supervisor.high().empty());
+}
+
 }  // namespace
 }  // namespace gnmr::run
