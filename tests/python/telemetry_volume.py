@@ -49,8 +49,8 @@ def volume(kind: str, units: int, steps: int, folder: Path) -> tuple[Counter[str
     start = time.perf_counter()
     for step in range(1, steps + 1):
         supervisor.begin(step)
-        supervisor.hear(step, norms_of(kind, step, sizes, usual), may_rerun=False)
-        supervisor.decide(loss=2.5 + 1 / step, clip_coefficient=0.8234)
+        norms = norms_of(kind, step, sizes, usual)
+        supervisor.report(step, norms, may_rerun=False, loss=2.5 + 1 / step, clip_coefficient=0.8234)
         if step % 50 == 0:
             # Faster than any training: the disk has to keep up.
             supervisor.flush(30)
