@@ -29,7 +29,7 @@ TEST(Demo, GnmrClosesMostOfTheGapAndPaperDoesNot) {
   EXPECT_GT((loss("low") - loss("gnmr")) / gap, kSmallestClosed) << run.out;
   EXPECT_GT((loss("paper") - loss("gnmr")) / gap, kSmallestMargin) << run.out;
   EXPECT_GT(loss("gnmr"), loss("high") - kNoise) << run.out;
-  for (const char* part : {"worst event: step", "healthy run:", "report.html", "docs/train.md", "INJECTED"}) {
+  for (const char* part : {"worst event: step", "healthy run:", "report.html", "docs/c-api.md", "INJECTED"}) {
     EXPECT_NE((run.out + run.err).find(part), std::string::npos) << part;
   }
 }
