@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "gnmr/kernels/device.h"
+
 #include <cuda_runtime.h>
 
-#include "gnmr/kernels/device.h"
+#include "gnmr/kernels/cuda_memory.h"
 
 namespace gnmr::kernels {
 
@@ -30,6 +32,15 @@ int compute_capability() {
     return 10 * major + minor;
   }();
   return capability;
+}
+
+void copy_on_device(const void* from, void* to, std::size_t size, void* stream) {
+  check_cuda(cudaMemcpyAsync(to, from, size, cudaMemcpyDeviceToDevice, stream_of(stream)), "cudaMemcpyAsync");
+}
+
+void copy_to_host(const void* from, void* to, std::size_t size, void* stream) {
+  check_cuda(cudaMemcpyAsync(to, from, size, cudaMemcpyDeviceToHost, stream_of(stream)), "cudaMemcpyAsync");
+  check_cuda(cudaStreamSynchronize(stream_of(stream)), "cudaStreamSynchronize");
 }
 
 }  // namespace gnmr::kernels

@@ -36,6 +36,8 @@ struct ClippedNorms::Impl {};
 bool available() { return false; }
 
 int compute_capability() { return 0; }
+void copy_on_device(const void*, void*, std::size_t, void*) { refuse(); }
+void copy_to_host(const void*, void*, std::size_t, void*) { refuse(); }
 
 UnitNorms::UnitNorms(std::uint32_t) { refuse(); }
 UnitNorms::UnitNorms(UnitNorms&&) noexcept = default;

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "gnmr/recipes/delayed_states.h"
+
 namespace gnmr::low {
 
 void AmaxHistory::note(recipes::Operand operand, float amax) {
@@ -16,10 +18,25 @@ std::optional<float> AmaxHistory::scale(recipes::Product product, std::size_t pl
 }
 
 void AmaxHistory::end_step(const recipes::Recipe& recipe) {
-  for_delayed(recipe, [&](std::size_t product, std::size_t place, const recipes::CastRule& rule) {
+  recipes::for_delayed(recipe, [&](std::size_t product, std::size_t place, const recipes::CastRule& rule) {
     const recipes::Operand operand = recipes::operands_of(static_cast<recipes::Product>(product))[place];
     const float amax = step_amax[static_cast<std::size_t>(operand)];
     if (amax >= 0) formats::observe_amax(rule.delayed_scaling(), amax, delayed[product][place]);
+  });
+}
+
+std::vector<formats::DelayedState> AmaxHistory::states(const recipes::Recipe& recipe) const {
+  std::vector<formats::DelayedState> states;
+  recipes::for_delayed(recipe, [&](std::size_t product, std::size_t place, const recipes::CastRule&) {
+    states.push_back(delayed[product][place]);
+  });
+  return states;
+}
+
+void AmaxHistory::set_states(const recipes::Recipe& recipe, std::span<const formats::DelayedState> states) {
+  std::size_t next = 0;
+  recipes::for_delayed(recipe, [&](std::size_t product, std::size_t place, const recipes::CastRule&) {
+    delayed[product][place] = states[next++];
   });
 }
 

@@ -8,22 +8,13 @@
 #include <array>
 #include <cstddef>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include "gnmr/formats/delayed_scaling.h"
 #include "gnmr/recipes/recipe.h"
 
 namespace gnmr::low {
-
-/// Calls `visit(product, place, rule)` for each operand with delayed scaling, GEMM by GEMM.
-template <class Visit>
-void for_delayed(const recipes::Recipe& recipe, const Visit& visit) {
-  for (std::size_t product = 0; product < recipes::kProductCount; ++product) {
-    for (std::size_t place = 0; place < 2; ++place) {
-      const std::optional<recipes::CastRule>& rule = recipe.rules[product][place];
-      if (rule && rule->grouping == recipes::Grouping::delayed) visit(product, place, *rule);
-    }
-  }
-}
 
 /// The histories of one layer on the host. Functions take the recipe of the layer, always the same one.
 struct AmaxHistory {
@@ -42,6 +33,10 @@ struct AmaxHistory {
 
   /// The magnitudes of the step enter the histories.
   void end_step(const recipes::Recipe& recipe);
+
+  /// The states in the order of `recipes::for_delayed`; as many are taken over.
+  std::vector<formats::DelayedState> states(const recipes::Recipe& recipe) const;
+  void set_states(const recipes::Recipe& recipe, std::span<const formats::DelayedState> states);
 };
 
 }  // namespace gnmr::low

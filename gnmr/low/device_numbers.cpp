@@ -7,6 +7,7 @@
 #include "gnmr/kernels/delayed_scales.h"
 #include "gnmr/low/amax_history.h"
 #include "gnmr/low/linear_paths.h"
+#include "gnmr/recipes/delayed_states.h"
 
 namespace gnmr::low {
 namespace {
@@ -46,7 +47,7 @@ DeviceNumbers::DeviceNumbers(const FrontEnd& front_end, std::size_t layers, cons
   if (recipe == nullptr) return;
   std::vector<kernels::DelayedTensor> tensors;
   for (std::size_t layer = 0; layer < layers; ++layer) {
-    for_delayed(*recipe, [&](std::size_t product, std::size_t place, const CastRule& rule) {
+    recipes::for_delayed(*recipe, [&](std::size_t product, std::size_t place, const CastRule& rule) {
       const Operand operand = recipes::operands_of(static_cast<Product>(product))[place];
       const std::size_t amax = layer * kOperandCount + static_cast<std::size_t>(operand);
       delayed_index_[cast_index(layer, static_cast<Product>(product), place)] =

@@ -61,6 +61,9 @@ class DeviceNumbers {
   /// Where all numbers but the statistics lie, for one copy to the host; the place stays.
   std::span<const std::byte> bytes() const;
 
+  /// The same as a matrix of bytes, for front ends that make their copies by their library.
+  const Matrix& matrix() const { return bytes_; }
+
   /// The statistics of the step so far: bytes of the device, and which operands they are of.
   struct Statistics {
     std::vector<Matrix> bytes;

@@ -69,7 +69,7 @@ Matrix sign_vectors(const FrontEnd& front_end, std::int64_t length, std::int64_t
 
 /// matrix [m, n] times vectors [k, n], as vectors [k, m].
 Matrix times_vectors(const FrontEnd& front_end, const Matrix& matrix, const Matrix& vectors) {
-  const Matrix source = front_end.contiguous(matrix);
+  const Matrix source = readable(front_end, matrix);
   const Matrix results = front_end.empty(source, Type::float32, vectors.rows, source.rows);
   kernels::multiply_thin(thin_matrix(source), vectors.floats(), static_cast<std::uint32_t>(vectors.rows),
                          results.floats(), front_end.stream(source));
@@ -78,7 +78,7 @@ Matrix times_vectors(const FrontEnd& front_end, const Matrix& matrix, const Matr
 
 /// The transposed matrix [m, n] times vectors [k, m], as vectors [k, n].
 Matrix transposed_times_vectors(const FrontEnd& front_end, const Matrix& matrix, const Matrix& vectors) {
-  const Matrix source = front_end.contiguous(matrix);
+  const Matrix source = readable(front_end, matrix);
   const kernels::ThinMatrix thin = thin_matrix(source);
   const auto count = static_cast<std::uint32_t>(vectors.rows);
   const Matrix results = front_end.empty(source, Type::float32, vectors.rows, source.columns);
@@ -109,8 +109,8 @@ void add_rows_error_on_device(const FrontEnd& front_end, const Matrix& low, cons
   const Matrix size = front_end.empty_vector(low, Type::float64, 1);
   auto* const square = static_cast<double*>(size.data);
   const Matrix signs = sign_vectors(front_end, low.columns, kProbeVectors, seed, low);
-  const Matrix low_sums = grouped_on_device(front_end, front_end.contiguous(low), rows_seed, square);
-  const Matrix left_sums = grouped_on_device(front_end, front_end.contiguous(left), rows_seed, nullptr);
+  const Matrix low_sums = grouped_on_device(front_end, readable(front_end, low), rows_seed, square);
+  const Matrix left_sums = grouped_on_device(front_end, readable(front_end, left), rows_seed, nullptr);
   const Matrix right_signs =
       is_transposed ? transposed_times_vectors(front_end, weight, signs) : times_vectors(front_end, weight, signs);
   const Matrix high_projected = times_vectors(front_end, left_sums, right_signs);
@@ -150,7 +150,7 @@ double squared_norm(const FrontEnd& front_end, const Matrix& matrix) {
 }
 
 void add_square(const FrontEnd& front_end, const Matrix& matrix, double* sum) {
-  const Matrix source = front_end.contiguous(matrix);
+  const Matrix source = readable(front_end, matrix);
   if (source.count() == 0) return;
   const Matrix space = workspace(front_end, kernels::compare_workspace_bytes(count_of(source)), source);
   kernels::add_square(view_of(source), count_of(source), sum, space.data, front_end.stream(source));
@@ -158,8 +158,8 @@ void add_square(const FrontEnd& front_end, const Matrix& matrix, double* sum) {
 
 void add_error(const FrontEnd& front_end, const Matrix& low, const Matrix& high, const ErrorPlace& place) {
   if (place.totals != nullptr) {
-    const Matrix low_source = front_end.contiguous(low);
-    const Matrix high_source = front_end.contiguous(high);
+    const Matrix low_source = readable(front_end, low);
+    const Matrix high_source = readable(front_end, high);
     if (high.count() == 0) return;
     const Matrix space = workspace(front_end, kernels::compare_workspace_bytes(count_of(high)), high);
     kernels::add_error(view_of(low_source), view_of(high_source), count_of(high), place.totals, space.data,

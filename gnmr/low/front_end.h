@@ -92,15 +92,16 @@ class FrontEnd {
   /// The stream that the library works on where the matrix is.
   virtual void* stream(const Matrix& on) const = 0;
 
-  /// In the memory of a device: a number, for which it waits, and a copy.
-  virtual float read(const float* number, const Matrix& on) const = 0;
-  virtual void copy_bytes(const void* from, void* to, std::size_t size, const Matrix& on) const = 0;
-
   /// By the library's own operators, where our loops and kernels do not read a matrix: the operand as numbers, the
   /// largest finite magnitude, the sum of the squares of all elements in double.
   virtual Matrix quantize_by_operators(const Matrix& matrix, const NumberCast& cast) const = 0;
   virtual float amax_by_operators(const Matrix& matrix) const = 0;
   virtual double square_by_operators(const Matrix& matrix) const = 0;
 };
+
+/// The matrix as kernels read it: float32 or bfloat16 without gaps.
+inline Matrix readable(const FrontEnd& front_end, const Matrix& matrix) {
+  return front_end.contiguous(is_operand_type(matrix.type) ? matrix : front_end.to_type(matrix, Type::float32));
+}
 
 }  // namespace gnmr::low

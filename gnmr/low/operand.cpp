@@ -7,6 +7,7 @@
 
 #include "gnmr/core/error.h"
 #include "gnmr/kernels/delayed_scales.h"
+#include "gnmr/kernels/device.h"
 #include "gnmr/low/device_numbers.h"
 #include "gnmr/recipes/fp8_rule.h"
 
@@ -47,7 +48,10 @@ std::optional<float> delayed_scale(const FrontEnd& front_end, LinearPaths& paths
                                    const Matrix& source) {
   if (source.place == Place::device) {
     const float* const scale = numbers_of(front_end, paths, source).delayed_scale(use.product, use.place);
-    return scale != nullptr ? std::optional(front_end.read(scale, source)) : std::nullopt;
+    if (scale == nullptr) return std::nullopt;
+    float found = 0;
+    kernels::copy_to_host(scale, &found, sizeof found, front_end.stream(source));
+    return found;
   }
   return paths.amax.scale(use.product, use.place);
 }
@@ -60,7 +64,8 @@ void add_evidence(const FrontEnd& front_end, LinearPaths& paths, const OperandUs
       paths.measured[index_of(product)].casts[place] += counts.on_host;
       return;
     }
-    front_end.copy_bytes(on_device, numbers_of(front_end, paths, on).statistics(product, place), sizeof *on_device, on);
+    kernels::copy_on_device(on_device, numbers_of(front_end, paths, on).statistics(product, place), sizeof *on_device,
+                            front_end.stream(on));
   };
   add(use.product, use.place, counts.on_device[0]);
   if (use.shared) add(use.other_product, use.other_place, counts.on_device[1]);

@@ -56,11 +56,6 @@ void run(const FrontEnd& front_end, const kernels::CastTask& task, const Matrix&
   kernels::cast_to_fp8(task, workspace.data, front_end.stream(matrix));
 }
 
-/// As kernels read it: float32 or bfloat16 without gaps.
-Matrix readable(const FrontEnd& front_end, const Matrix& matrix) {
-  return front_end.contiguous(is_operand_type(matrix.type) ? matrix : front_end.to_type(matrix, Type::float32));
-}
-
 /// The scales of a side [m, k], as the kernels lay them.
 Matrix empty_scales(const FrontEnd& front_end, Grouping grouping, std::int64_t m, std::int64_t k, const Matrix& like) {
   const auto [first, second] = kernels::fp8_scale_shape(recipes::fp8_groups<kernels::CastGroups>(grouping, false),
@@ -104,7 +99,8 @@ bool makes_codes(const Matrix& matrix) {
 void set_codes_on_host(bool wanted) { codes_on_host = wanted; }
 
 bool can_quantize_to_codes(const Matrix& matrix, const CastRule& rule) {
-  const bool is_known = is_operand_type(matrix.type) || matrix.type == Type::float16;
+  const bool is_known =
+      is_operand_type(matrix.type) || matrix.type == Type::float16 || matrix.type == Type::float64;
   return makes_codes(matrix) && is_known && recipes::has_fp8_codes(rule);
 }
 

@@ -3,7 +3,7 @@
 //
 // Goals: the same bits whatever the number of threads; nothing but plain arrays, for backends without LibTorch.
 // Non-goals: turning matrices (groups lie along the columns: a caller whose product sums over rows turns the operand
-// first), remembering (delayed_memory.h), products.
+// first), states of delayed scaling (delayed_states.h), GEMMs.
 #pragma once
 
 #include <cstddef>

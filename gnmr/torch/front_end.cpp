@@ -3,7 +3,6 @@
 
 #include <ATen/ops/_scaled_mm.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
 #include <ATen/ops/mm.h>
 
 #include <memory>
@@ -190,15 +189,6 @@ class TorchFrontEnd final : public low::FrontEnd {
 
   ParallelFor threads(std::int64_t grain) const override { return on_torch_threads(grain); }
   void* stream(const Matrix& on) const override { return current_stream(device_of(on)); }
-  float read(const float* number, const Matrix& on) const override {
-    return at::from_blob(const_cast<float*>(number), {1}, options_of(on, Type::float32)).item<float>();
-  }
-  void copy_bytes(const void* from, void* to, std::size_t size, const Matrix& on) const override {
-    const auto bytes = [&](const void* first) {
-      return at::from_blob(const_cast<void*>(first), {static_cast<std::int64_t>(size)}, options_of(on, Type::byte));
-    };
-    bytes(to).copy_(bytes(from));
-  }
 
   Matrix quantize_by_operators(const Matrix& matrix, const low::NumberCast& cast) const override {
     return matrix_of(cast_operand_with_operators(tensor_of(matrix), cast));

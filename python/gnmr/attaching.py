@@ -19,7 +19,6 @@ from gnmr.checks import mistakes
 from gnmr.checks.preflight import preflight
 from gnmr.control import Control
 from gnmr.low.layer_switch import LayerSwitch
-from gnmr.low.linear import StepClock
 from gnmr.options import DEFAULTS, AttachOptions, controller_options, refuse_without_effect
 from gnmr.ranks.exchange import Exchange
 from gnmr.ranks.group import Ranks, ranks_of
@@ -78,7 +77,7 @@ def attach(
     controller = controller_options(max_o, options)
     ranks = ranks_of(settings["process_group"], model)
     together = ranks.together if ranks is not None else _alone
-    clock = StepClock(seed=settings["seed"])
+    clock = _core.StepClock(seed=settings["seed"])
     choice = UnitChoice(recipe, settings["allow"], settings["deny"], clock)
     chosen, found = together(lambda: _find(model, choice, preset, controller))
     watching = (watch, settings["watch_steps"], settings["disarm_after"])

@@ -19,7 +19,7 @@ from gnmr.low.conv1d import LowConv1D
 from gnmr.low.fp8_matrix import refusal
 from gnmr.low.instance_forward import is_replaced
 from gnmr.low.layer_switch import LayerSwitch
-from gnmr.low.linear import LowLinear, StepClock
+from gnmr.low.linear import LowLinear
 from gnmr.low.linear_layers import has_own_forward, is_linear, is_transposed, linear_cost
 from gnmr.low.traced import Neighbours
 from gnmr.ranks.pieces import is_spread
@@ -123,7 +123,7 @@ class UnitChoice:
     recipe: str | None
     allow: Sequence[str]
     deny: Sequence[str]
-    clock: StepClock
+    clock: _core.StepClock
 
 
 def plain_name(name: str, wrapped: int = 0) -> str:

@@ -64,10 +64,8 @@ void bind_formats(nb::module_& module);
 void bind_recipe(nb::module_& module);
 void bind_host_squares(nb::module_& module);
 void bind_clipped_norms(nb::module_& module);
-void bind_casts(nb::module_& module);
 void bind_fp8_product(nb::module_& module);
-void bind_compare(nb::module_& module);
-void bind_delayed_scales(nb::module_& module);
+void bind_low_layer(nb::module_& module);
 void bind_report(nb::module_& module);
 void bind_program(nb::module_& module);
 

@@ -2,7 +2,6 @@
 #include "gnmr/kernels/fp8_product.h"
 
 #include "bind.h"
-#include "gnmr/kernels/tile_product.h"
 #include "gnmr/recipes/fp8_rule.h"
 #include "recipe_places.h"
 
@@ -45,22 +44,6 @@ std::string_view name_of(Multiplier by) {
   return "numbers";
 }
 
-void multiply(std::uint64_t left, std::uint64_t left_scales, std::uint64_t right, std::uint64_t right_scales,
-              bool right_has_blocks, std::uint64_t rows, std::uint64_t columns, std::uint64_t depth,
-              std::uint64_t result, std::uint8_t type, std::uint64_t stream) {
-  kernels::multiply_tiles({.a = address<std::uint8_t>(left),
-                           .a_scales = address<float>(left_scales),
-                           .b = address<std::uint8_t>(right),
-                           .b_scales = address<float>(right_scales),
-                           .b_groups = right_has_blocks ? CastGroups::block : CastGroups::tile,
-                           .rows = rows,
-                           .columns = columns,
-                           .depth = depth,
-                           .product = address(result),
-                           .type = static_cast<ElementType>(type)},
-                          address(stream));
-}
-
 }  // namespace
 
 void bind_fp8_product(nb::module_& module) {
@@ -74,10 +57,6 @@ void bind_fp8_product(nb::module_& module) {
   module.def("plan_fp8_product", plan, "recipe"_a, "product"_a, "rows"_a, "columns"_a, "depth"_a, "type"_a,
              "The plan of a recipe's product [rows, columns] that sums over `depth`; type: 0 float32, 1 bfloat16.");
   module.attr("FP8_GROUP") = kernels::kFp8Group;
-  module.def("multiply_tiles", multiply, "left"_a, "left_scales"_a, "right"_a, "right_scales"_a, "right_has_blocks"_a,
-             "rows"_a, "columns"_a, "depth"_a, "result"_a, "type"_a, "stream"_a,
-             nb::call_guard<nb::gil_scoped_release>(),
-             "Queues our own product of codes under scales of tiles, at addresses in device memory.");
 }
 
 }  // namespace gnmr::python

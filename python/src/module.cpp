@@ -16,13 +16,11 @@ NB_MODULE(_core, module) {
   bind_control(module);         // run/control_file.h, run/control_signals.h
   bind_trace(module);           // io/trace.h, io/units_json.h
   bind_formats(module);         // formats/cast.h
-  bind_recipe(module);          // recipes/recipe.h, fp8_rule.h, host_cast.h, delayed_memory.h
-  bind_host_squares(module);    // kernels/host_squares.h
-  bind_clipped_norms(module);   // kernels/clipped_norms.h, kernels/device.h
-  bind_casts(module);           // kernels/casts.h
-  bind_fp8_product(module);     // kernels/fp8_product.h, kernels/tile_product.h
-  bind_compare(module);         // kernels/compare.h
-  bind_delayed_scales(module);  // kernels/delayed_scales.h
-  bind_report(module);          // report/report.h, report/explanation.h
-  bind_program(module);         // apps/gnmr/commands.h
+  bind_recipe(module);         // recipes/recipe.h, fp8_rule.h
+  bind_host_squares(module);   // kernels/host_squares.h
+  bind_clipped_norms(module);  // kernels/clipped_norms.h, kernels/device.h
+  bind_fp8_product(module);    // kernels/fp8_product.h
+  bind_low_layer(module);      // low/linear.h, low/operand.h, low/quantize.h, low/gemm.h
+  bind_report(module);         // report/report.h, report/explanation.h
+  bind_program(module);        // apps/gnmr/commands.h
 }

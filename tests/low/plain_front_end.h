@@ -2,7 +2,6 @@
 // The smallest front end of gnmr/low: float32 in vectors, and loops.
 #pragma once
 
-#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -104,10 +103,6 @@ class PlainFrontEnd final : public FrontEnd {
   }
   ParallelFor threads(std::int64_t) const override { return run_alone; }
   void* stream(const Matrix&) const override { return nullptr; }
-  float read(const float* number, const Matrix&) const override { return *number; }
-  void copy_bytes(const void* from, void* to, std::size_t size, const Matrix&) const override {
-    std::memcpy(to, from, size);
-  }
   Matrix quantize_by_operators(const Matrix&, const NumberCast&) const override { throw Error("no operators"); }
   float amax_by_operators(const Matrix&) const override { throw Error("no operators"); }
   double square_by_operators(const Matrix& matrix) const override {

@@ -100,10 +100,6 @@ class Float8Switch(LayerSwitch[Any]):
             bias = bias.to(input.dtype)
         return input, weight, bias
 
-    def add_error(self, product: int, low: Tensor, high: Tensor) -> None:
-        """In a trial: what the low path made beside the high one."""
-        self.errors[product].add(low.to(high.dtype), high)
-
 
 def forward(module: nn.Linear, input: Tensor) -> Tensor:
     """The `forward` of an instance that can be switched."""

@@ -18,9 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gnmr.low.gemm_errors import PLACES
 from gnmr.low.instance_forward import switch_of
-from gnmr.low.layer_switch import LayerSwitch
+from gnmr.low.layer_switch import PLACES, LayerSwitch
 from gnmr.low.output_gradients import with_measured_gradient
 from gnmr.switches import ExtraBytes
 
@@ -47,7 +46,7 @@ def make(name: str, module: nn.Module) -> "EngineSwitch | str":
 class EngineSwitch(LayerSwitch[nn.Module]):
     """The switch of one module: measuring, installed, frugal."""
 
-    backend = "TransformerEngine (read, not run)"
+    backend = "TransformerEngine (not tested)"
 
     def __init__(self, module: nn.Module) -> None:
         weights = sum(one.numel() for one in module.parameters() if one.dim() > 1)
@@ -71,10 +70,6 @@ class EngineSwitch(LayerSwitch[nn.Module]):
             sum(2 * one.numel() for one in matrices),
             sum(2 * one.shape[0] * one.element_size() + one.shape[-1] for one in matrices),
         )
-
-    def compare(self, low: Tensor, high: Tensor) -> None:
-        """In a trial: what the low path made beside the high one."""
-        self.errors[0].add(low.detach().to(high.dtype), high.detach())
 
     def note_gradient(self, gradient: Tensor) -> None:
         """The magnitude of the output's gradient goes where the low path would have put it."""
@@ -109,7 +104,7 @@ def _run(switch: EngineSwitch, *arguments: Any, **named: Any) -> Any:
         result = plain(module, *arguments, **named)
     output = _first(result)
     if low is not None:
-        switch.compare(low, output)
+        switch.add_error(0, low, output)
     if output.requires_grad:
         output.register_hook(switch.note_gradient)  # type: ignore[no-untyped-call]
     return result

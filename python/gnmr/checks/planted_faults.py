@@ -8,22 +8,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from gnmr.low.linear import LowLinear
 from gnmr.units import WatchedUnit
 
 _FACTOR = 4.0
 
-#: The method of a switch that makes or casts what its low path computes with.
-_METHODS = ("cast", "low_forward")
-
 
 @contextmanager
-def planted_fault(unit: WatchedUnit) -> Iterator[None]:
+def planted_fault(unit: WatchedUnit, factor: float = _FACTOR) -> Iterator[None]:
     """What the low path of the unit makes is several times too large."""
     switch: Any = unit.switch
-    name = next(name for name in _METHODS if hasattr(switch, name))
-    plain = getattr(switch, name)
-    setattr(switch, name, lambda *arguments: plain(*arguments) * _FACTOR)
+    if isinstance(switch, LowLinear):
+        switch.layer.plant_factor(factor)
+    else:
+        plain = switch.low_forward
+        switch.low_forward = lambda *arguments: plain(*arguments) * factor
     try:
         yield
     finally:
-        delattr(switch, name)
+        if isinstance(switch, LowLinear):
+            switch.layer.plant_factor(None)
+        else:
+            del switch.low_forward

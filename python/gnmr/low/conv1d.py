@@ -11,12 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gnmr.low.front_end import CONV1D
 from gnmr.low.instance_forward import switch_of
 from gnmr.low.linear import LowLinear, run_layer
 
 
 class LowConv1D(LowLinear):
     """The switch of one Conv1D; weights come and gradients go as [outputs, inputs], which is a view."""
+
+    front_end = CONV1D
 
     @property
     def entry(self) -> Callable[..., Tensor]:
@@ -26,9 +29,6 @@ class LowConv1D(LowLinear):
         matrix = input.reshape(-1, self.inputs)
         assert bias is not None
         return torch.addmm(bias, matrix, weight.t()).view(*input.shape[:-1], self.outputs)
-
-    def high_weight_gradient(self, gradient: Tensor, matrix: Tensor) -> Tensor:
-        return torch.mm(matrix.t(), gradient).t()
 
 
 def forward(module: Any, x: Tensor) -> Tensor:

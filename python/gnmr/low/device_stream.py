@@ -9,11 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-#: The types of elements as the kernels number them; casts and comparisons know the first two.
+from gnmr.low.front_end import current_stream
+
+#: The types of elements as the kernels number them; low paths know the first two.
 TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
-
-_raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-
 
 class stream_on:
     """The stream that is torch's current one on a CUDA device, which is the current device meanwhile: its number."""
@@ -31,28 +30,11 @@ class stream_on:
             self._guard = torch.cuda.device(self._device)
             self._guard.__enter__()  # type: ignore[no-untyped-call]
             index = self._device.index
-        return _number_of_stream(index)
+        return current_stream(index)
 
     def __exit__(self, *failure: Any) -> None:
         if self._guard is not None:
             self._guard.__exit__(*failure)
-
-
-def _number_of_stream(index: int) -> int:
-    if _raw_stream is not None:
-        return int(_raw_stream(index))
-    return int(torch.cuda.current_stream(index).cuda_stream)
-
-
-def workspace(count: int, device: torch.device) -> Tensor:
-    """Memory to work in; torch gives it to nobody else before the stream has passed."""
-    return torch.empty(count, dtype=torch.uint8, device=device)
-
-
-def readable(matrix: Tensor) -> Tensor:
-    """The matrix as casts and comparisons read it: float32 or bfloat16 without gaps."""
-    plain = matrix.detach()
-    return (plain if plain.dtype in (torch.float32, torch.bfloat16) else plain.to(torch.float32)).contiguous()
 
 
 class OnItsWay:

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our low path for compilers: `torch.ops.gnmr.low_linear_2` and its backward.
+"""Our low path for compilers: `torch.ops.gnmr.low_linear_3` and its backward.
 
-While all layers of a block run low and nothing else is wanted of them, a compiler sees casts and products one by one
-(gnmr.low.traced). Else the block holds these operators as they are and passes each the number of its layer as a
+While all layers of a block run low and nothing else is wanted of them, a compiler sees quantizations and GEMMs one by
+one (gnmr.low.traced). Else the block holds these operators as they are and passes each the number of its layer as a
 tensor. What the layer's switch says and what its low path remembers is looked up when the operator runs: one graph
 serves every recovery set, and all blocks of one shape share it.
 
-What the forward keeps for backward has the same shapes on both paths. On the CPU the input takes the place of its
-cast; on a CUDA device, where that is a byte an element, there is a place for each, and the one that is not filled holds
-no memory: it is a tensor of its shape whose storage is empty, which nobody reads. Tensors alone hold what is kept, so
-it lives as long as autograd, or whoever makes activations again, wants it.
+What the forward keeps for backward has the same shapes on both paths: a place for the quantized input and one for the
+input itself. The one that is not filled holds no memory: it is a tensor of its shape whose storage is empty, which
+nobody reads. Tensors alone hold what is kept, so it lives as long as autograd, or whoever makes activations again,
+wants it.
 
 Goals: no recompilation, whatever is switched; a backward takes the path of its forward, which the forward writes down.
 Non-goals: fusion with what stands around the layer.
@@ -28,17 +28,17 @@ from gnmr.low.casts import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, operators, 
 from gnmr.low.layer_handles import layer_of
 
 if TYPE_CHECKING:
-    from gnmr.low.linear import LowLinear, LowOperand
+    from gnmr.low.linear import LowLinear
 
 # Compilers keep code on disk by the names of operators: one whose results change gets another name.
 operators.define(  # type: ignore[no-untyped-call]
-    "low_linear_2(Tensor matrix, Tensor weight, Tensor layer, str recipe, bool trains)"
+    "low_linear_3(Tensor matrix, Tensor weight, Tensor layer, str recipe, bool trains)"
     " -> (Tensor result, Tensor kept_input, Tensor input_scales, Tensor kept_weight, Tensor weight_scales,"
     " Tensor plain_input, Tensor path)",
     tags=(torch.Tag.cudagraph_unsafe,),
 )
 operators.define(  # type: ignore[no-untyped-call]
-    "low_linear_2_backward(Tensor gradient, Tensor weight, Tensor kept_input, Tensor input_scales, Tensor kept_weight,"
+    "low_linear_3_backward(Tensor gradient, Tensor weight, Tensor kept_input, Tensor input_scales, Tensor kept_weight,"
     " Tensor weight_scales, Tensor plain_input, Tensor path, Tensor layer, bool wants_input, bool wants_weight)"
     " -> (Tensor, Tensor)",
     tags=(torch.Tag.cudagraph_unsafe,),
@@ -46,7 +46,7 @@ operators.define(  # type: ignore[no-untyped-call]
 
 
 def _keeps(recipe: str, matrix: Tensor) -> tuple[bool, bool]:
-    """Whether backward can use the forward's casts of input and weight."""
+    """Whether backward can use the quantized input and weight of the forward."""
     rules, codes = recipe_of(recipe), fp8_matrix.makes_codes(matrix)
     return (
         rules.shares_cast(FORWARD, 0, WEIGHT_GRADIENT, 1, codes),
@@ -59,7 +59,7 @@ def _nothing(like: Tensor) -> Tensor:
 
 
 def _room(recipe: str, place: int, operand: Tensor, keeps: bool) -> tuple[Tensor, Tensor]:
-    """Tensors with the layout of what is kept of an operand: its cast and the cast's scales."""
+    """Tensors with the layout of what is kept of a quantized operand: numbers, or FP8 data and scales."""
     if not keeps:
         return _nothing(operand), _nothing(operand)
     if not fp8_matrix.makes_codes(operand):
@@ -81,52 +81,46 @@ def _without_memory(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     return tensors
 
 
-def _kept(low: LowLinear, place: int, operand: Tensor, cast: LowOperand | None, keeps: bool) -> tuple[Tensor, Tensor]:
-    """A cast with the layout that was promised; where there is none, what backward needs in its place."""
-    if keeps and isinstance(cast, fp8_matrix.Fp8Matrix):
-        side = cast.side(True)
-        return side.codes, side.scales
-    if keeps and isinstance(cast, Tensor):
+def _kept(low: LowLinear, place: int, operand: Tensor, made: list[Tensor | None], keeps: bool) -> tuple[Tensor, Tensor]:
+    """A quantized operand (numbers, or FP8 data and scales) with the layout that was promised; or room without memory.
+    """
+    numbers, codes, scales = made
+    if keeps and codes is not None and scales is not None:
+        return codes, scales
+    if keeps and numbers is not None:
         # An operator's results are its own: never its operands under another name.
-        return cast.to(torch.float32, copy=cast is operand).contiguous(), _nothing(operand)
-    values, scales = _room(low.recipe, place, operand, keeps)
-    if keeps and place == 0 and not fp8_matrix.makes_codes(operand):
-        values.copy_(operand)  # the high path's backward needs it
-    elif keeps:
-        _without_memory((values, scales))
-    return values, scales
+        return numbers.to(torch.float32, copy=numbers is operand).contiguous(), _nothing(operand)
+    room = _room(low.recipe, place, operand, keeps)
+    if keeps:
+        _without_memory(room)
+    return room
 
 
 def _low_linear(matrix: Tensor, weight: Tensor, layer: Tensor, recipe: str, trains: bool) -> tuple[Tensor, ...]:
-    from gnmr.low.linear import forward_product
-
-    low = layer_of(layer)
+    low: LowLinear = layer_of(layer)
     keeps_input, keeps_weight = (keeps and trains for keeps in _keeps(recipe, matrix))
-    result, runs_low, low_input, low_weight = forward_product(low, matrix, weight, trains, (keeps_input, keeps_weight))
+    result, parts = low.forward_gemm(matrix, weight, trains, (keeps_input, keeps_weight))
     plain = _nothing(matrix)
-    if keeps_input and fp8_matrix.makes_codes(matrix):
-        plain = (
-            _without_memory((torch.empty_like(matrix, memory_format=torch.contiguous_format),))[0]
-            if runs_low
-            else matrix.clone(memory_format=torch.contiguous_format)
-        )
+    if keeps_input and low.runs_low and not low.patrolled:
+        plain = _without_memory((torch.empty_like(matrix, memory_format=torch.contiguous_format),))[0]
+    elif keeps_input:
+        plain = matrix.clone(memory_format=torch.contiguous_format)
     return (
         result,
-        *_kept(low, 0, matrix, low_input, keeps_input),
-        *_kept(low, 1, weight, low_weight, keeps_weight),
+        *_kept(low, 0, matrix, parts[5:8], keeps_input),
+        *_kept(low, 1, weight, parts[2:5], keeps_weight),
         plain,
-        torch.tensor(runs_low, device="cpu"),
+        torch.tensor(low.runs_low, device="cpu"),
     )
 
 
 def _low_linear_shape(matrix: Tensor, weight: Tensor, layer: Tensor, recipe: str, trains: bool) -> tuple[Tensor, ...]:
     keeps_input, keeps_weight = (keeps and trains for keeps in _keeps(recipe, matrix))
-    has_plain = keeps_input and fp8_matrix.makes_codes(matrix)
     return (
         matrix.new_empty((matrix.shape[0], weight.shape[0])),
         *_room(recipe, 0, matrix, keeps_input),
         *_room(recipe, 1, weight, keeps_weight),
-        matrix.new_empty(matrix.shape) if has_plain else _nothing(matrix),
+        matrix.new_empty(matrix.shape) if keeps_input else _nothing(matrix),
         torch.empty((), dtype=torch.bool, device="cpu"),
     )
 
@@ -144,23 +138,30 @@ def _low_linear_backward(
     wants_input: bool,
     wants_weight: bool,
 ) -> tuple[Tensor, Tensor]:
-    from gnmr.low.linear import Saved, backward_products
-
-    low = layer_of(layer)
+    low: LowLinear = layer_of(layer)
     keeps_input, keeps_weight = _keeps(low.recipe, gradient)
-    codes = fp8_matrix.makes_codes(gradient)
-    saved = Saved(bool(path), weight, None, None, None)
-    if saved.runs_low and keeps_weight:
-        saved.low_weight = low.operand_of(1, kept_weight, weight_scales if codes else None)
-    if saved.runs_low and keeps_input:
-        saved.low_input = low.operand_of(0, kept_input, input_scales if codes else None)
-    else:
-        saved.matrix = plain_input if codes and keeps_input else kept_input.to(gradient.dtype)
-    to_input, to_weight = backward_products(low, saved, gradient, wants_input, wants_weight)
-    nothing = gradient.new_empty(0)
+    codes, runs_low = fp8_matrix.makes_codes(gradient), bool(path)
+
+    def quantized(values: Tensor, scales: Tensor) -> list[Tensor | None]:
+        return [None, values, scales] if codes else [values, None, None]
+
+    nothing: list[Tensor | None] = [None] * 3
+    parts = [
+        weight,
+        None,
+        *(quantized(kept_weight, weight_scales) if runs_low and keeps_weight else nothing),
+        *(quantized(kept_input, input_scales) if runs_low and keeps_input else nothing),
+        plain_input if keeps_input else kept_input,
+        None,
+    ]
+    kept = parts[8]
+    if kept.numel() and not kept.untyped_storage().nbytes():
+        parts[8] = None
+    to_input, to_weight = low.backward_gemms(parts, runs_low, gradient, wants_input, wants_weight)
+    empty = gradient.new_empty(0)
     return (
-        nothing if to_input is None else to_input.contiguous(),
-        nothing.clone() if to_weight is None else to_weight.contiguous(),
+        empty if to_input is None else to_input.contiguous(),
+        empty.clone() if to_weight is None else to_weight.contiguous(),
     )
 
 
@@ -192,18 +193,18 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 
 def _backward(ctx: Any, gradient: Tensor, *others: Any) -> tuple[Tensor | None, ...]:
     wants_input, wants_weight = ctx.needs_input_grad[:2]
-    to_input, to_weight = torch.ops.gnmr.low_linear_2_backward(gradient, *ctx.saved_tensors, wants_input, wants_weight)
+    to_input, to_weight = torch.ops.gnmr.low_linear_3_backward(gradient, *ctx.saved_tensors, wants_input, wants_weight)
     return to_input if wants_input else None, to_weight if wants_weight else None, None, None, None
 
 
 for _name, _run, _shape in (
-    ("low_linear_2", _low_linear, _low_linear_shape),
-    ("low_linear_2_backward", _low_linear_backward, _low_linear_backward_shape),
+    ("low_linear_3", _low_linear, _low_linear_shape),
+    ("low_linear_3_backward", _low_linear_backward, _low_linear_backward_shape),
 ):
     for _device in ("CPU", "CUDA"):
         operators.impl(_name, _run, _device)  # type: ignore[no-untyped-call]
     torch.library.register_fake(f"gnmr::{_name}", _shape, lib=operators)
-torch.library.register_autograd("gnmr::low_linear_2", _backward, setup_context=_save, lib=operators)
+torch.library.register_autograd("gnmr::low_linear_3", _backward, setup_context=_save, lib=operators)
 
 
 def as_autocast(input: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -236,6 +237,6 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None, low: LowLinear) -
     if low.is_calm(input.device):
         result = traced.product(matrix, weight, low.handle, traced.kinds[low.kind], trains)
     else:
-        result = torch.ops.gnmr.low_linear_2(matrix, weight, low.handle, low.recipe, trains)[0]
+        result = torch.ops.gnmr.low_linear_3(matrix, weight, low.handle, low.recipe, trains)[0]
     result = result.view(*input.shape[:-1], weight.shape[0])
     return result if bias is None else result + bias

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our low path as compilers see it while all layers of a block run it: casts and products one by one.
+"""Our low path as compilers see it while all layers of a block run it: quantizations and GEMMs one by one.
 
-Goals: what anybody would write who has no switch. So a compiler makes one cast of the input that q, k and v share,
-fuses what stands around the products, and plans memory; calm steps cost what they would without us. Where a cast
-depends on more than its operand (scales that are remembered, chance) its operator looks that up when it runs, by the
-layer's number. Non-goals: what is switched or measured (gnmr.low.ops).
+Goals: what anybody would write who has no switch. So a compiler quantizes the input that q, k and v share once, fuses
+what stands around the GEMMs, and plans memory; calm steps cost what they would without us. Where a quantization depends
+on more than its operand (scales that are remembered, chance) its operator looks that up when it runs, by the layer's
+number. The arithmetic is that of gnmr/low, to the bit. Non-goals: what is switched or measured (gnmr.low.ops).
 """
 
 from __future__ import annotations
@@ -20,17 +20,16 @@ from gnmr.low import fp8_matrix
 from gnmr.low.casts import (
     FORWARD,
     INPUT_GRADIENT,
-    OPERANDS,
     SUMS_OVER_ROWS,
     WEIGHT_GRADIENT,
     as_type,
-    cast_on_cpu,
     cast_operand,
     cast_shape,
     operators,
     recipe_of,
     without_autocast,
 )
+from gnmr.low.front_end import LINEAR, multiply_codes
 from gnmr.low.layer_handles import layer_of
 
 _PLACES = tuple((product, place) for product in range(3) for place in range(2))
@@ -53,16 +52,8 @@ operators.define(  # type: ignore[no-untyped-call]
 )
 
 
-def _parts(made: fp8_matrix.Fp8Matrix) -> list[Tensor]:
-    """Codes and scales, of the sides that there are."""
-    return [
-        tensor for side in (made.by_rows, made.by_columns) if side is not None for tensor in (side.codes, side.scales)
-    ]
-
-
 def _fp8_cast(matrix: Tensor, recipe: str, product: int, place: int, by_rows: bool, by_columns: bool) -> list[Tensor]:
-    cast = fp8_matrix.Fp8Cast(recipe_of(recipe), product, place, by_rows, by_columns)
-    return _parts(fp8_matrix.cast_to_fp8(matrix, cast))
+    return _core.quantize_to_fp8(LINEAR, recipe_of(recipe), product, place, matrix, by_rows, by_columns)
 
 
 def _fp8_cast_shape(
@@ -86,13 +77,8 @@ def _low_cast(
     low = layer_of(layer)
     if notes and product == FORWARD:
         low.note_call()
-    if low.kind >= 0 and not (fp8_matrix.makes_codes(matrix) or kinds[low.kind].looks_up):
-        return [cast_on_cpu(as_type(matrix, torch.float32), recipe, product, place)]
-    notes_in_cast = notes and low.notes_in_cast(product, matrix)
-    if notes and not notes_in_cast:
-        low.observe(OPERANDS[product][place], matrix)
-    made = low.cast(product, place, matrix, both_sides, notes_in_cast)
-    return _parts(made) if isinstance(made, fp8_matrix.Fp8Matrix) else [made]
+    made: list[Tensor] = low.layer.quantize(product, place, matrix, both_sides, notes)
+    return made
 
 
 def _low_cast_shape(
@@ -113,21 +99,10 @@ def _fp8_product(
     product: int,
     dtype: torch.dtype,
 ) -> Tensor:
-    rules = recipe_of(recipe)
-
-    def matrix(place: int, side: fp8_matrix.Fp8Side) -> fp8_matrix.Fp8Matrix:
-        over_rows = SUMS_OVER_ROWS[product][place]
-        return fp8_matrix.Fp8Matrix(
-            rules.fp8_groups(product, place), None if over_rows else side, side if over_rows else None
-        )
-
-    return fp8_matrix.multiply(
-        recipe,
-        product,
-        matrix(0, fp8_matrix.Fp8Side(left, left_scales)),
-        matrix(1, fp8_matrix.Fp8Side(right, right_scales)),
-        dtype,
+    made: Tensor = _core.low_gemm(
+        LINEAR, recipe_of(recipe), product, [left, left_scales], [right, right_scales], dtype
     )
+    return made
 
 
 def _fp8_product_shape(
@@ -159,8 +134,8 @@ class Neighbours:
         self.calm = True
         self._loud: set[int] = set()
 
-    def hear(self, layer: int, is_loud: bool) -> None:
-        """Whether a layer is high, or measured."""
+    def set_loud(self, layer: int, is_loud: bool) -> None:
+        """Whether a layer is high, or compared."""
         (self._loud.add if is_loud else self._loud.discard)(layer)
         self.calm = not self._loud
 
@@ -249,9 +224,16 @@ def _multiply(
 ) -> Tensor:
     if len(left) > 1 and by_plan and kind.plans[product].by == "torch":
         made = dtype if dtype in (torch.float32, torch.bfloat16) else torch.float32
+        plan = kind.plans[product]
+        (left_codes, left_scales), (right_codes, right_scales) = left, right
         return as_type(
-            fp8_matrix.multiply_by_torch(
-                fp8_matrix.Fp8Side(*left), fp8_matrix.Fp8Side(*right), kind.groups[product], made, kind.plans[product]
+            multiply_codes(
+                (left_codes, left_scales),
+                (right_codes, right_scales),
+                kind.groups[product],
+                made,
+                plan.sums_fast,
+                plan.spreads_blocks,
             ),
             dtype,
         )
@@ -263,7 +245,7 @@ def _multiply(
 
 
 class _TracedFunction(torch.autograd.Function):
-    """The three products; what is kept for backward is the cast that it can use, or the operand."""
+    """The three GEMMs; what is kept for backward is the quantized operand that it can use, or the operand."""
 
     @staticmethod
     def forward(
@@ -312,7 +294,7 @@ class _TracedFunction(torch.autograd.Function):
 
 
 def product(matrix: Tensor, weight: Tensor, layer: Tensor, kind: TracedLayer, trains: bool) -> Tensor:
-    """The layer's product without its bias. `layer`: its number (gnmr.low.layer_handles)."""
+    """The layer's result without its bias. `layer`: its number (gnmr.low.layer_handles)."""
     by_plan, tokens = False, matrix.shape[0]
     # Asked of no layer without plans: what is asked of a size is one more thing to compile for.
     if len(kind.plans) > 0 and tokens > 0 and tokens % fp8_matrix.TOKENS == 0:

@@ -8,7 +8,6 @@ from torch import nn
 
 from gnmr import _core
 from gnmr.low.compiled_parts import look_at_parts
-from gnmr.low.linear import StepClock
 from gnmr.norms.gradients import Gradients, Source
 from gnmr.ranks.exchange import Exchange
 from gnmr.ranks.joining import Joined, check_low_paths, find_parameters_again, gradients_of, has_new_parameters, join
@@ -28,7 +27,7 @@ class ControlParts:
     supervisor: _core.Supervisor
     gradients: Gradients
     kill_switch: KillSwitch
-    clock: StepClock
+    clock: _core.StepClock
     exchange: Exchange | None  # None: there is one process
     source: Source
     replicas: Replicas

@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "low_layer.h"
+
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "gnmr/low/device_numbers.h"
+#include "gnmr/recipes/delayed_states.h"
+#include "recipe_places.h"
+
+namespace gnmr::python {
+namespace {
+
+using low::Comparison;
+using low::ErrorSums;
+using low::LowOperand;
+using low::Matrix;
+using low::OperandUse;
+using low::Place;
+using low::Saved;
+using low::StepClock;
+using recipes::kProductCount;
+using recipes::Recipe;
+using Unlocked = nb::gil_scoped_release;
+
+/// How an operand is used; `both`: by the two GEMMs that may take the same.
+OperandUse use_of(std::size_t product, std::size_t place, bool both) {
+  for (const OperandUse& known : {low::kInputUse, low::kWeightUse, low::kGradientUse}) {
+    if (known.product == product_of(product) && known.place == place) {
+      OperandUse use = known;
+      use.shared = both;
+      return use;
+    }
+  }
+  return {.product = product_of(product), .place = place};
+}
+
+/// FP8 data and scales of the sides that there are, or numbers.
+nb::list parts_of(const LowOperand& operand) {
+  nb::list parts;
+  if (operand.values.defined()) parts.append(tensor_of(operand.values));
+  for (const low::Fp8Side* side : {&operand.codes.by_rows, &operand.codes.by_columns}) {
+    if (!side->codes.defined()) continue;
+    parts.append(tensor_of(side->codes));
+    parts.append(tensor_of(side->scales));
+  }
+  return parts;
+}
+
+/// The operand of a GEMM again, of one side or of numbers.
+LowOperand operand_of_parts(const Recipe& recipe, Product product, std::size_t place, const nb::list& parts) {
+  if (nb::len(parts) == 1) return {.values = matrix_of(parts[0])};
+  LowOperand operand;
+  operand.codes.grouping = rule_of(recipe, static_cast<std::size_t>(product), place).grouping;
+  const bool sums_over_rows = low::sums_over(product)[place] == low::SumOver::rows;
+  (sums_over_rows ? operand.codes.by_columns : operand.codes.by_rows) = {matrix_of(parts[0]), matrix_of(parts[1])};
+  return operand;
+}
+
+}  // namespace
+
+Matrix PlantedFactor::after_gemm(const low::LowPathCall&, const Matrix& result) {
+  const nb::gil_scoped_acquire lock;
+  return matrix_of(tensor_of(result).attr("__mul__")(factor_));
+}
+
+LowLayer::LowLayer(std::shared_ptr<const PythonFrontEnd> front_end, std::shared_ptr<const Recipe> recipe,
+                   std::uint32_t layer, std::shared_ptr<const StepClock> clock)
+    : front_end_(std::move(front_end)) {
+  paths_.recipe = std::move(recipe);
+  paths_.layer = layer;
+  paths_.clock = std::move(clock);
+}
+
+void LowLayer::plant_factor(std::optional<double> factor) {
+  planted_ = factor ? std::make_unique<PlantedFactor>(*front_end_, *factor) : nullptr;
+  paths_.hook = planted_.get();
+}
+
+void LowLayer::begin_step() {
+  paths_.begin_step();
+  if (paths_.numbers == nullptr || !used_device_) return;
+  const OnDeviceOf current(*front_end_, paths_.numbers->matrix());
+  paths_.numbers->begin_step();
+  used_device_ = false;
+}
+
+void LowLayer::end_step() {
+  if (paths_.numbers == nullptr) {
+    paths_.end_step();
+  } else if (used_device_) {
+    const OnDeviceOf current(*front_end_, paths_.numbers->matrix());
+    paths_.numbers->end_step();
+  }
+}
+
+bool LowLayer::has_history() const {
+  bool found = false;
+  if (paths_.recipe != nullptr) {
+    recipes::for_delayed(*paths_.recipe, [&](std::size_t, std::size_t, const recipes::CastRule&) { found = true; });
+  }
+  return found;
+}
+
+/// Measurements and histories are where the operands are.
+void LowLayer::settle(const Matrix& on) {
+  const bool is_there = on.place == Place::device;
+  used_device_ = used_device_ || is_there;
+  if (is_there ? paths_.numbers != nullptr && paths_.numbers->device() == on.device : paths_.numbers == nullptr) return;
+  const std::vector<formats::DelayedState> before = states();
+  paths_.numbers.reset();
+  if (!is_there) {
+    paths_.amax.set_states(*paths_.recipe, before);
+  } else if (has_history()) {
+    low::numbers_of(*front_end_, paths_, on);
+    paths_.numbers->load(before);
+  }
+}
+
+nb::tuple LowLayer::forward(nb::handle input, nb::handle weight, const ForwardRequest& request,
+                            low::SharedOperands* shared) {
+  const Matrix left = matrix_of(input);
+  const Matrix right = matrix_of(weight);
+  low::ForwardResult made;
+  {
+    const Unlocked unlocked;
+    const OnDeviceOf current(*front_end_, left);
+    settle(left);
+    paths_.observing = request.trains;
+    made = low::forward(*front_end_, paths_, left, right,
+                        {.shared = shared,
+                         .keeps_low_input = request.keeps_input,
+                         .keeps_low_weight = request.keeps_weight});
+  }
+  nb::list kept;
+  for (const Matrix& part : made.saved.parts()) kept.append(tensor_of(part));
+  return nb::make_tuple(tensor_of(made.output), kept);
+}
+
+nb::tuple LowLayer::backward(const nb::list& parts, bool low, nb::handle gradient, bool wants_input,
+                             bool wants_weight) {
+  std::array<Matrix, Saved::kParts> matrices;
+  if (nb::len(parts) != matrices.size()) throw Error("[backward] expected what forward kept");
+  for (std::size_t index = 0; index < matrices.size(); ++index) matrices[index] = matrix_of(parts[index]);
+  std::array<bool, kProductCount> paths{};
+  paths.fill(low);
+  const Matrix given = matrix_of(gradient);
+  low::Gradients made;
+  {
+    const Unlocked unlocked;
+    const OnDeviceOf current(*front_end_, given);
+    settle(given);
+    paths_.observing = true;
+    made = low::backward(*front_end_, paths_, Saved::from_parts(paths_.recipe.get(), paths, matrices), given,
+                         wants_input, wants_weight);
+  }
+  return nb::make_tuple(tensor_of(made.input), tensor_of(made.weight));
+}
+
+void LowLayer::observe(std::size_t operand, nb::handle matrix) {
+  const Matrix given = matrix_of(matrix);
+  const Unlocked unlocked;
+  const OnDeviceOf current(*front_end_, given);
+  settle(given);
+  paths_.observing = true;
+  const bool is_gradient = operand_of(operand) == recipes::Operand::output_gradient;
+  low::observe(*front_end_, paths_, is_gradient ? Product::input_gradient : Product::forward,
+               is_gradient ? 0 : operand, given);
+}
+
+nb::list LowLayer::quantize(std::size_t product, std::size_t place, nb::handle matrix, bool both, bool is_first) {
+  const Matrix given = matrix_of(matrix);
+  const OperandUse use = use_of(product, place, both);
+  LowOperand made;
+  {
+    const Unlocked unlocked;
+    const OnDeviceOf current(*front_end_, given);
+    settle(given);
+    paths_.observing = is_first;
+    if (is_first) low::observe(*front_end_, paths_, use.product, use.place, given);
+    made = low::low_operand(*front_end_, paths_, use, given);
+  }
+  return parts_of(made);
+}
+
+void LowLayer::add_error(std::size_t place, nb::handle low, nb::handle high) {
+  const Matrix one = matrix_of(low);
+  const Matrix other = matrix_of(high);
+  const auto product = static_cast<std::size_t>(product_of(place));
+  const Unlocked unlocked;
+  const OnDeviceOf current(*front_end_, other);
+  settle(other);
+  low::ErrorPlace to{.sums = &paths_.measured[product].error};
+  if (other.place == Place::device) to = {.totals = low::numbers_of(*front_end_, paths_, other).error(product)};
+  low::add_error(*front_end_, one, other, to);
+}
+
+void LowLayer::add_square(nb::handle matrix) {
+  const Matrix given = matrix_of(matrix);
+  const Unlocked unlocked;
+  const OnDeviceOf current(*front_end_, given);
+  settle(given);
+  low::ProductMeasurement& measured = paths_.measured.front();
+  measured.sampled = true;
+  if (given.place == Place::device) {
+    low::add_square(*front_end_, given, low::numbers_of(*front_end_, paths_, given).square(Product::forward));
+  } else {
+    measured.squared_norm += low::squared_norm(*front_end_, given);
+  }
+}
+
+std::array<ErrorSums, kProductCount> LowLayer::error_sums() const {
+  std::array<ErrorSums, kProductCount> sums;
+  for (std::size_t product = 0; product < kProductCount; ++product) sums[product] = paths_.measured[product].error;
+  if (paths_.numbers == nullptr || !used_device_) return sums;
+  const Matrix copy = front_end_->bytes_on_host(paths_.numbers->matrix());
+  const low::HostNumbers numbers =
+      low::DeviceNumbers::from_bytes({static_cast<const std::byte*>(copy.data), static_cast<std::size_t>(copy.rows)}, 1);
+  for (std::size_t product = 0; product < kProductCount; ++product) {
+    const kernels::ErrorTotals& totals = numbers.errors[product];
+    if (totals.measured > 0) sums[product] = {totals.difference, totals.reference, true};
+  }
+  return sums;
+}
+
+std::optional<double> LowLayer::square() const {
+  const low::ProductMeasurement& measured = paths_.measured.front();
+  if (!measured.sampled) return std::nullopt;
+  if (paths_.numbers == nullptr || !used_device_) return measured.squared_norm;
+  const Matrix copy = front_end_->bytes_on_host(paths_.numbers->matrix());
+  return low::DeviceNumbers::from_bytes({static_cast<const std::byte*>(copy.data), static_cast<std::size_t>(copy.rows)},
+                                        1)
+      .squares.front();
+}
+
+nb::object LowLayer::sums_on_device() const {
+  return paths_.numbers != nullptr && used_device_ ? tensor_of(paths_.numbers->matrix()) : nb::none();
+}
+
+std::vector<formats::DelayedState> LowLayer::states() const {
+  if (paths_.recipe == nullptr) return {};
+  if (paths_.numbers == nullptr) return paths_.amax.states(*paths_.recipe);
+  const OnDeviceOf current(*front_end_, paths_.numbers->matrix());
+  return paths_.numbers->save();
+}
+
+std::string LowLayer::save() const { return recipes::delayed_states_text(states()); }
+
+void LowLayer::restore(std::string_view text) {
+  if (paths_.recipe == nullptr) throw Error("[restore] without a recipe nothing is remembered");
+  const std::vector<formats::DelayedState> states = recipes::parse_delayed_states(*paths_.recipe, text);
+  if (paths_.numbers == nullptr) {
+    paths_.amax.set_states(*paths_.recipe, states);
+    return;
+  }
+  const OnDeviceOf current(*front_end_, paths_.numbers->matrix());
+  paths_.numbers->load(states);
+}
+
+namespace {
+
+void bind_layer(nb::module_& module) {
+  nb::enum_<Comparison>(module, "Comparison", "What is compared beside the steps of a layer.")
+      .value("none", Comparison::none)
+      .value("patrol", Comparison::projected, "Low results with samples of the high ones, beside the step.")
+      .value("trial", Comparison::full, "Results are those of the high path; low ones are made and compared.");
+  nb::class_<low::SharedOperands>(module, "SharedOperands",
+                                  "What layers with one input share of it: what their low paths make of it.")
+      .def(nb::init<>());
+  nb::class_<LowLayer> layer(module, "LowLayer", "The low path of one layer; without a recipe what is measured of it.");
+  layer
+      .def(nb::init<std::shared_ptr<PythonFrontEnd>, std::shared_ptr<Recipe>, std::uint32_t,
+                    std::shared_ptr<StepClock>>(),
+           "front_end"_a, "recipe"_a.none(), "layer"_a = 0, "clock"_a.none() = nb::none())
+      .def("set_low", &LowLayer::set_low, "low"_a, "The path of the next forwards.")
+      .def_prop_rw("comparison", &LowLayer::comparison, &LowLayer::set_comparison)
+      .def("plant_factor", &LowLayer::plant_factor, "factor"_a.none(), "A fault on each low result; None: no more.")
+      .def("begin_step", &LowLayer::begin_step, nb::call_guard<Unlocked>(), "A step begins, or begins again.")
+      .def("end_step", &LowLayer::end_step, nb::call_guard<Unlocked>(), "The amax history takes the step in.");
+  layer
+      .def(
+          "forward",
+          [](LowLayer& self, nb::handle input, nb::handle weight, bool trains, bool keeps_input, bool keeps_weight,
+             low::SharedOperands* shared) {
+            return self.forward(input, weight, {trains, keeps_input, keeps_weight}, shared);
+          },
+          "input"_a, "weight"_a, "trains"_a, "keeps_input"_a, "keeps_weight"_a, "shared"_a.none() = nb::none(),
+          nb::sig("def forward(self, input: object, weight: object, trains: bool, keeps_input: bool, "
+                  "keeps_weight: bool, shared: SharedOperands | None = None) -> tuple[typing.Any, list[typing.Any]]"),
+          "The result of an input [tokens, inputs] and a weight [outputs, inputs], and tensors (or None) for backward.")
+      .def("backward", &LowLayer::backward, "parts"_a, "low"_a, "gradient"_a, "wants_input"_a, "wants_weight"_a,
+           nb::sig("def backward(self, parts: list[typing.Any], low: bool, gradient: object, wants_input: bool, "
+                   "wants_weight: bool) -> tuple[typing.Any, typing.Any]"),
+           "The gradients of input and weight, on the path of the forward; None where they are not wanted.")
+      .def("observe", &LowLayer::observe, "operand"_a, "matrix"_a,
+           "The amax history takes in an operand (0 input, 1 weight, 2 output gradient) that is not quantized.")
+      .def("quantize", &LowLayer::quantize, "product"_a, "place"_a, "matrix"_a, "both"_a, "is_first"_a,
+           nb::sig("def quantize(self, product: int, place: int, matrix: object, both: bool, is_first: bool) "
+                   "-> list[typing.Any]"),
+           "An operand as `quantize_to_fp8` or `quantize_to_numbers` gives it, with the scales of this layer.");
+  layer
+      .def("add_error", &LowLayer::add_error, "place"_a, "low"_a, "high"_a,
+           "Adds how far a low result is from the high one.")
+      .def("add_square", &LowLayer::add_square, "matrix"_a, "Adds to the squared norm of the output's gradient.")
+      .def(
+          "error_sums",
+          [](const LowLayer& self) {
+            std::vector<std::pair<double, double>> sums;
+            for (const ErrorSums& one : self.error_sums()) sums.emplace_back(one.difference, one.reference);
+            return sums;
+          },
+          "||low - high||^2 and ||high||^2 per GEMM in this step; waits for a device.")
+      .def(
+          "errors",
+          [](const LowLayer& self) {
+            std::vector<double> errors;
+            for (const ErrorSums& one : self.error_sums()) errors.push_back(one.error());
+            return errors;
+          },
+          "||low - high|| / ||high|| per GEMM, NaN where nothing was measured; waits for a device.")
+      .def("square", &LowLayer::square, "The squared norm of the output's gradient; waits for a device.")
+      .def("sums_on_device", &LowLayer::sums_on_device,
+           nb::sig("def sums_on_device(self) -> typing.Any"),
+           "Bytes on a device: three squared norms, then difference, reference and count of four places, as doubles; "
+           "None where nothing is on one.")
+      .def("save", &LowLayer::save, "The amax history as text; waits for a device.")
+      .def("restore", &LowLayer::restore, "text"_a);
+}
+
+void bind_parts(nb::module_& module) {
+  module.def(
+      "quantize_to_numbers",
+      [](const PythonFrontEnd& front_end, const Recipe& recipe, std::size_t product, std::size_t place,
+         nb::handle matrix, float scale, std::uint64_t seed, std::uint64_t transform_seed) {
+        const Matrix given = matrix_of(matrix);
+        const low::NumberCast cast{.rule = rule_of(recipe, product, place),
+                                   .sum_over = low::sums_over(product_of(product))[place],
+                                   .delayed_scale = scale,
+                                   .seed = seed,
+                                   .transform_seed = transform_seed};
+        Matrix made;
+        {
+          const Unlocked unlocked;
+          made = low::quantize_to_numbers(front_end, given, cast);
+        }
+        return tensor_of(made);
+      },
+      "front_end"_a, "recipe"_a, "product"_a, "place"_a, "matrix"_a, "scale"_a, "seed"_a, "transform_seed"_a,
+      nb::sig("def quantize_to_numbers(front_end: FrontEnd, recipe: Recipe, product: int, place: int, matrix: object, "
+              "scale: float, seed: int, transform_seed: int) -> typing.Any"),
+      "An operand of a GEMM as rounded numbers, of the same shape. `scale`: that of delayed scaling, 0: its own.");
+  module.def(
+      "quantize_to_fp8",
+      [](const PythonFrontEnd& front_end, const Recipe& recipe, std::size_t product, std::size_t place,
+         nb::handle matrix, bool by_rows, bool by_columns) {
+        const Matrix given = matrix_of(matrix);
+        const low::CodeCast cast{
+            .rule = rule_of(recipe, product, place), .by_rows = by_rows, .by_columns = by_columns};
+        LowOperand made;
+        {
+          const Unlocked unlocked;
+          const OnDeviceOf current(front_end, given);
+          made.codes = low::quantize_to_codes(front_end, given, cast);
+        }
+        return parts_of(made);
+      },
+      "front_end"_a, "recipe"_a, "product"_a, "place"_a, "matrix"_a, "by_rows"_a, "by_columns"_a,
+      nb::sig("def quantize_to_fp8(front_end: FrontEnd, recipe: Recipe, product: int, place: int, matrix: object, "
+              "by_rows: bool, by_columns: bool) -> list[typing.Any]"),
+      "An operand as FP8 data and scales of the sides that are wanted: the matrix, then the transposed one.");
+  module.def(
+      "low_gemm",
+      [](const PythonFrontEnd& front_end, const Recipe& recipe, std::size_t product, const nb::list& left,
+         const nb::list& right, nb::handle dtype) {
+        const Product one = product_of(product);
+        const LowOperand first = operand_of_parts(recipe, one, 0, left);
+        const LowOperand second = operand_of_parts(recipe, one, 1, right);
+        const low::Type type = type_of(dtype);
+        Matrix made;
+        {
+          const Unlocked unlocked;
+          const OnDeviceOf current(front_end, first.codes.defined() ? first.codes.side(low::sums_over(one)[0]).codes
+                                                                    : first.values);
+          made = low::low_gemm(front_end, one, first, second, type);
+        }
+        return tensor_of(made);
+      },
+      "front_end"_a, "recipe"_a, "product"_a, "left"_a, "right"_a, "dtype"_a,
+      nb::sig("def low_gemm(front_end: FrontEnd, recipe: Recipe, product: int, left: list[typing.Any], "
+              "right: list[typing.Any], dtype: object) -> typing.Any"),
+      "A GEMM of two operands, each FP8 data and scales of the side that it takes, or numbers.");
+  module.def("set_fp8_on_host", &low::set_codes_on_host, "wanted"_a,
+             "Low paths on the host make FP8 data by the kernels' slow references; for tests.");
+}
+
+}  // namespace
+
+void bind_low_layer(nb::module_& module) {
+  nb::class_<PythonFrontEnd>(module, "FrontEnd", "Memory and GEMMs of torch for low paths.")
+      .def(nb::init<nb::object>(), "functions"_a, "The functions of a gnmr.low.front_end.FrontEnd.");
+  nb::class_<StepClock>(module, "StepClock", "What all layers of a model have in common in a step.")
+      .def(
+          "__init__", [](StepClock* self, std::uint64_t seed) { new (self) StepClock{.seed = seed}; }, "seed"_a = 0)
+      .def_rw("seed", &StepClock::seed)
+      .def_rw("step", &StepClock::step)
+      .def_rw("micro_batch", &StepClock::micro_batch);
+  bind_layer(module);
+  bind_parts(module);
+}
+
+}  // namespace gnmr::python

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// The low path of one layer of a Python model: gnmr/low/linear.h with tensors of torch.
+//
+// Goals: state, quantization, GEMMs, patrol and trial are those of the engine, to the bit; what is remembered goes with
+// the layer to another device; nothing waits for a device but what says so. Non-goals: autograd, biases, hooks on
+// modules (gnmr.low.linear).
+//
+// It belongs to one thread at a time; tensors are of the current stream of their device.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "front_end.h"
+#include "gnmr/low/linear.h"
+
+namespace gnmr::python {
+
+using recipes::Product;
+
+/// A factor on each low result: a fault that a test plants.
+class PlantedFactor final : public low::MatrixHook {
+ public:
+  PlantedFactor(const PythonFrontEnd& front_end, double factor) : front_end_(front_end), factor_(factor) {}
+
+  low::Matrix before_quantizing(const low::LowPathCall&, recipes::Operand, const low::Matrix& matrix) override {
+    return matrix;
+  }
+  low::Matrix while_quantizing(const low::LowPathCall&, recipes::Operand, const low::Matrix& matrix) override {
+    return matrix;
+  }
+  bool changes_quantized(const low::LowPathCall&, recipes::Operand) const override { return false; }
+  low::Matrix after_quantizing(const low::LowPathCall&, recipes::Operand, const low::Matrix& matrix) override {
+    return matrix;
+  }
+  low::Matrix after_gemm(const low::LowPathCall&, const low::Matrix& result) override;
+
+ private:
+  const PythonFrontEnd& front_end_;
+  double factor_;
+};
+
+/// One forward, as Python asks for it.
+struct ForwardRequest {
+  bool trains = true;        // what the low path remembers and measures goes on
+  bool keeps_input = true;   // backward has a use for the quantized input
+  bool keeps_weight = true;  // likewise
+};
+
+/// The low path of one layer; without a recipe only what it measures.
+class LowLayer {
+ public:
+  LowLayer(std::shared_ptr<const PythonFrontEnd> front_end, std::shared_ptr<const recipes::Recipe> recipe,
+           std::uint32_t layer, std::shared_ptr<const low::StepClock> clock);
+
+  /// The path of the next forwards, and what is compared beside them.
+  void set_low(bool low) { paths_.low.fill(low && paths_.recipe != nullptr); }
+  void set_comparison(low::Comparison comparison) { paths_.comparison = comparison; }
+  low::Comparison comparison() const { return paths_.comparison; }
+  void plant_factor(std::optional<double> factor);
+
+  /// A step begins, or begins again; it ends.
+  void begin_step();
+  void end_step();
+
+  /// The result, and `low::Saved::kParts` tensors for backward, None where there is nothing.
+  nb::tuple forward(nb::handle input, nb::handle weight, const ForwardRequest& request, low::SharedOperands* shared);
+
+  /// The gradients of input and weight, None where they are not wanted; `low`: the path of the forward.
+  nb::tuple backward(const nb::list& parts, bool low, nb::handle gradient, bool wants_input, bool wants_weight);
+
+  /// What the low path remembers takes in an operand, which is not quantized.
+  void observe(std::size_t operand, nb::handle matrix);
+
+  /// An operand as `quantized_parts` gives it, with what this layer remembers; `both`: for the other GEMM that takes it
+  /// too. `is_first`: of this operand in a step that trains.
+  nb::list quantize(std::size_t product, std::size_t place, nb::handle matrix, bool both, bool is_first);
+
+  /// Adds to the measurements of this step: how far a low result is from the high one, a squared norm.
+  void add_error(std::size_t place, nb::handle low, nb::handle high);
+  void add_square(nb::handle matrix);
+
+  /// What was measured in this step; waits for a device. One sum per GEMM; the squared norm, where there is one.
+  std::array<low::ErrorSums, recipes::kProductCount> error_sums() const;
+  std::optional<double> square() const;
+
+  /// Where it is on a device: doubles, three squares and then three sums for each of four places; else None.
+  nb::object sums_on_device() const;
+
+  /// All that is remembered, as text; waits for a device.
+  std::string save() const;
+  void restore(std::string_view text);
+
+ private:
+  void settle(const low::Matrix& on);
+  std::vector<formats::DelayedState> states() const;
+  bool has_history() const;
+
+  std::shared_ptr<const PythonFrontEnd> front_end_;
+  low::LinearPaths paths_;
+  std::unique_ptr<PlantedFactor> planted_;
+  bool used_device_ = false;  // in this step
+};
+
+}  // namespace gnmr::python
