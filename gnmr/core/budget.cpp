@@ -2,85 +2,64 @@
 #include "gnmr/core/budget.h"
 
 #include <algorithm>
-#include <cmath>
-#include <string>
-#include <unordered_map>
 
-#include "gnmr/core/error.h"
+#include "gnmr/core/error_levels.h"
 
 namespace gnmr {
 namespace {
 
-constexpr std::int64_t kMaxTotalCost = std::int64_t{1} << 53;
-
-std::uint32_t unit_limit(double max_o, std::size_t candidates) {
-  if (max_o == 0 || max_o >= 1) return static_cast<std::uint32_t>(max_o);
-  return static_cast<std::uint32_t>(std::max(1.0, std::floor(max_o * static_cast<double>(candidates))));
-}
-
-std::int64_t cost_limit(double max_cost, std::int64_t total) {
-  if (max_cost == 1.0) return total;
-  return static_cast<std::int64_t>(std::floor(max_cost * static_cast<double>(total)));
-}
+// A unit takes the place of one in standing recovery if its key is this many times as large, and if that has lasted.
+constexpr double kReplacingKey = 1.25;
+constexpr std::uint32_t kFewestStandingSteps = 100;
 
 }  // namespace
 
-Budget::Budget(const std::vector<Unit>& units, const Options& options) : options_(options) {
-  std::size_t candidates = 0;
-  std::int64_t cheapest = 0;
-  std::unordered_map<std::string, std::uint32_t> groups;
-  for (const Unit& unit : units) {
-    if (unit.cost < 1)
-      throw Error("unit `" + unit.name + "`: expected a cost of at least 1, got " + std::to_string(unit.cost));
-    unit_cost_.push_back(unit.cost);
-    forced_.push_back(unit.forced ? 1 : 0);
-    unit_group_.push_back(kNoGroup);
-    if (!unit.group.empty()) {
-      unit_group_.back() = groups.try_emplace(unit.group, static_cast<std::uint32_t>(groups.size())).first->second;
-    }
-    if (unit.forced) continue;
-    if (unit.cost > kMaxTotalCost - total_cost_) {
-      throw Error("units: expected a total cost of at most 2^53, exceeded at unit `" + unit.name + "`");
-    }
-    total_cost_ += unit.cost;
-    cheapest = candidates == 0 ? unit.cost : std::min(cheapest, unit.cost);
-    ++candidates;
-  }
-  max_units_ = unit_limit(options.max_o, candidates);
-  max_cost_ = cost_limit(options.max_cost, total_cost_);
-  if (candidates > 0 && cheapest > max_cost_) {
-    throw Error("option `max_cost`: expected room for at least one unit, but every unit costs more than the limit of " +
-                std::to_string(max_cost_));
-  }
-  group_count_.assign(groups.size(), 0);
+Budget::Budget(const std::vector<Unit>& units, const Options& options) : options_(options), limits_(units, options) {
+  for (const Unit& unit : units) forced_.push_back(unit.forced ? 1 : 0);
   in_recovery_.assign(units.size(), 0);
   was_released_.assign(units.size(), 0);
   last_lock_.assign(units.size(), 0);
   release_mark_.assign(units.size(), 0);
   wait_until_.assign(units.size(), 0);
-  const std::size_t most = std::min<std::size_t>(max_units_, candidates);
+  const std::size_t candidates = limits_.candidates();
+  const std::size_t most = std::min<std::size_t>(limits_.max_units(), candidates);
   recoveries_.reserve(most);
-  for (std::vector<UnitIndex>* list : {&recovered_, &admitted_, &futile_, &released_}) list->reserve(most);
+  for (std::vector<UnitIndex>* list :
+       {&recovered_, &admitted_, &futile_, &released_, &standing_, &newly_standing_, &others_}) {
+    list->reserve(most);
+  }
   denied_.reserve(candidates);
+  if (options.coarse_error > 0) coarse_.reserve(candidates);
 }
 
-void Budget::release(History& history, bool common, bool has_samples) {
-  admitted_.clear();
-  denied_.clear();
-  futile_.clear();
-  released_.clear();
+/// Takes one step from a recovery.
+bool Budget::lock_is_over(Recovery& recovery, const History& history, bool has_samples) const {
   const auto longest_wait = static_cast<std::uint32_t>(std::max(options_.lock_steps, options_.max_lock_steps));
+  recovery.sampled = recovery.sampled || (has_samples && history.was_sampled(recovery.unit));
+  const bool waits_for_sample = recovery.left == 1 && !recovery.sampled && recovery.steps < longest_wait;
+  if (!waits_for_sample) --recovery.left;
+  return recovery.left == 0;
+}
+
+/// Whether a review ends a standing recovery; if not it has the key of the review.
+bool Budget::is_coarse_no_more(Recovery& recovery, std::span<const double> keys) {
+  if (keys.empty()) return false;
+  recovery.key = keys[recovery.unit];
+  return recovery.key == 0;
+}
+
+void Budget::release(History& history, bool common, bool has_samples, std::span<const double> keys) {
+  for (std::vector<UnitIndex>* list : {&admitted_, &denied_, &futile_, &released_, &newly_standing_}) list->clear();
   std::size_t kept = 0;
   for (Recovery& recovery : recoveries_) {
     ++recovery.steps;
-    recovery.sampled = recovery.sampled || (has_samples && history.was_sampled(recovery.unit));
-    const bool waits_for_sample = recovery.left == 1 && !recovery.sampled && recovery.steps < longest_wait;
-    if (!waits_for_sample) --recovery.left;
-    if (recovery.left > 0) {
+    const bool is_over =
+        recovery.is_standing() ? is_coarse_no_more(recovery, keys) : lock_is_over(recovery, history, has_samples);
+    if (!is_over) {
       recoveries_[kept++] = recovery;
       continue;
     }
-    leave(recovery.unit, history);
+    leave(recovery, history);
     released_.push_back(recovery.unit);
     const RiskKind risk = has_samples ? history.risk(recovery.unit) : RiskKind::none;
     if (options_.cooldown_steps == 0 || common || risk != recovery.kind) continue;
@@ -95,48 +74,107 @@ bool Budget::less_urgent(const Candidate& a, const Candidate& b) {
   return a.severity != b.severity ? a.severity < b.severity : a.unit < b.unit;
 }
 
-void Budget::admit(std::span<Candidate> candidates, std::span<const UnitIndex> asking, const History& history) {
+void Budget::admit(std::span<Candidate> candidates, std::span<const UnitIndex> asking, const History& history,
+                   std::span<const double> keys) {
   // A heap, not a sort: as a rule few of many are taken.
   std::make_heap(candidates.begin(), candidates.end(), less_urgent);
   auto rest = candidates.end();
-  while (rest != candidates.begin() && recoveries_.size() < max_units_) {
+  const auto is_standing = [](const Recovery& recovery) { return recovery.is_standing(); };
+  auto places = limits_.max_units() - limits_.count() +
+                static_cast<std::uint32_t>(std::count_if(recoveries_.begin(), recoveries_.end(), is_standing));
+  while (rest != candidates.begin() && places > 0) {
     std::pop_heap(candidates.begin(), rest, less_urgent);
     --rest;
     const UnitIndex unit = rest->unit;
-    if (!fits(unit)) continue;
+    if (!limits_.fits(unit) && !make_room(unit, history)) continue;
     const std::uint32_t lock = lock_for(unit, history);
     last_lock_[unit] = lock;
     enter({.unit = unit, .left = lock, .steps = 0, .sampled = false, .kind = rest->kind});
     admitted_.push_back(unit);
+    --places;
   }
   std::sort(admitted_.begin(), admitted_.end());
   for (const UnitIndex unit : asking) {
     if (in_recovery_[unit] == 0) denied_.push_back(unit);
   }
+  if (!keys.empty()) review(keys, history);
+  std::sort(released_.begin(), released_.end());
   list_recovered();
   ++decisions_;
 }
 
-bool Budget::fits(UnitIndex unit) const {
-  if (recoveries_.size() >= max_units_) return false;
-  if (unit_cost_[unit] > max_cost_ - cost_) return false;
-  const std::uint32_t group = unit_group_[unit];
-  return options_.group_max == 0 || group == kNoGroup ||
-         group_count_[group] < static_cast<std::uint32_t>(options_.group_max);
+/// Ends standing recoveries until the unit fits, if that helps.
+bool Budget::make_room(UnitIndex unit, const History& history) {
+  others_.clear();
+  for (const Recovery& recovery : recoveries_) {
+    if (recovery.is_standing()) others_.push_back(recovery.unit);
+  }
+  if (!limits_.fits_without(unit, others_)) return false;
+  while (!limits_.fits(unit)) end(least_standing(), history);
+  return true;
+}
+
+/// Admits coarse units to standing recovery, the highest key first.
+void Budget::review(std::span<const double> keys, const History& history) {
+  coarse_.clear();
+  for (UnitIndex unit = 0; unit < keys.size(); ++unit) {
+    if (keys[unit] == 0 || in_recovery_[unit] != 0 || forced_[unit] != 0) continue;
+    coarse_.push_back({.severity = keys[unit], .unit = unit, .kind = RiskKind::coarse});
+  }
+  std::sort(coarse_.begin(), coarse_.end(), [](const Candidate& a, const Candidate& b) {
+    return a.severity != b.severity ? a.severity > b.severity : a.unit < b.unit;
+  });
+  for (const Candidate& candidate : coarse_) {
+    if (!limits_.fits(candidate.unit) && !replace_least_standing(candidate, history)) continue;
+    enter({.unit = candidate.unit,
+           .left = 0,
+           .steps = 0,
+           .sampled = false,
+           .kind = RiskKind::coarse,
+           .key = candidate.severity});
+    newly_standing_.push_back(candidate.unit);
+  }
+  std::sort(newly_standing_.begin(), newly_standing_.end());
+}
+
+bool Budget::replace_least_standing(const Candidate& candidate, const History& history) {
+  const Place least = least_standing();
+  if (least == recoveries_.end() || least->steps < kFewestStandingSteps) return false;
+  if (!(candidate.severity > kReplacingKey * least->key)) return false;
+  if (!limits_.fits_without(candidate.unit, std::span(&least->unit, 1))) return false;
+  end(least, history);
+  return true;
+}
+
+/// The standing recovery with the lowest key, of equals the one with the highest index; the end: there is none.
+Budget::Place Budget::least_standing() {
+  Place least = recoveries_.end();
+  for (Place place = recoveries_.begin(); place != recoveries_.end(); ++place) {
+    if (!place->is_standing()) continue;
+    const bool is_less = least == recoveries_.end() || place->key < least->key ||
+                         (place->key == least->key && place->unit > least->unit);
+    if (is_less) least = place;
+  }
+  return least;
+}
+
+void Budget::end(Place recovery, const History& history) {
+  leave(*recovery, history);
+  released_.push_back(recovery->unit);
+  recoveries_.erase(recovery);
 }
 
 void Budget::enter(const Recovery& recovery) {
-  const UnitIndex unit = recovery.unit;
   recoveries_.push_back(recovery);
-  in_recovery_[unit] = 1;
-  cost_ += unit_cost_[unit];
-  if (unit_group_[unit] != kNoGroup) ++group_count_[unit_group_[unit]];
+  in_recovery_[recovery.unit] = 1;
+  limits_.take(recovery.unit);
 }
 
-void Budget::leave(UnitIndex unit, const History& history) {
+void Budget::leave(const Recovery& recovery, const History& history) {
+  const UnitIndex unit = recovery.unit;
   in_recovery_[unit] = 0;
-  cost_ -= unit_cost_[unit];
-  if (unit_group_[unit] != kNoGroup) --group_count_[unit_group_[unit]];
+  limits_.give_back(unit);
+  if (recovery.is_standing()) return;  // no relapse follows from it
   was_released_[unit] = 1;
   release_mark_[unit] = history.sampled_steps(unit);
 }
@@ -154,7 +192,11 @@ void Budget::list_recovered() {
   std::sort(recoveries_.begin(), recoveries_.end(),
             [](const Recovery& a, const Recovery& b) { return a.unit < b.unit; });
   recovered_.clear();
-  for (const Recovery& recovery : recoveries_) recovered_.push_back(recovery.unit);
+  standing_.clear();
+  for (const Recovery& recovery : recoveries_) {
+    recovered_.push_back(recovery.unit);
+    if (recovery.is_standing()) standing_.push_back(recovery.unit);
+  }
 }
 
 const Budget::Recovery* Budget::recovery_of(UnitIndex unit) const {
@@ -165,7 +207,9 @@ const Budget::Recovery* Budget::recovery_of(UnitIndex unit) const {
 
 std::uint32_t Budget::steps_left(UnitIndex unit) const {
   const Recovery* const recovery = recovery_of(unit);
-  return recovery != nullptr ? recovery->left : 0;
+  if (recovery == nullptr) return 0;
+  if (!recovery->is_standing()) return recovery->left;
+  return kReviewInterval - static_cast<std::uint32_t>(decisions_ % kReviewInterval);
 }
 
 void Budget::save_unit(UnitIndex unit, const History& history, UnitState& state) const {
@@ -180,25 +224,29 @@ void Budget::save_unit(UnitIndex unit, const History& history, UnitState& state)
   state.steps_in_recovery = recovery->steps;
   state.sampled_in_recovery = recovery->sampled;
   state.admitted_for = recovery->kind;
+  state.standing_key = recovery->key;
 }
 
-void Budget::restore_unit(UnitIndex unit, const History& history, const UnitState& state) {
+void Budget::restore_unit(UnitIndex unit, const History& history, const UnitState& state, bool may_stand) {
   last_lock_[unit] = state.last_lock_steps;
   was_released_[unit] = state.was_released ? 1 : 0;
   release_mark_[unit] = history.sampled_steps(unit) - state.samples_since_release;
   wait_until_[unit] = state.wait_steps;
   if (!state.in_recovery) return;
-  if (forced_[unit] != 0) {  // in no budget, so in no recovery of ours
+  const bool stands = state.admitted_for == RiskKind::coarse;
+  if (forced_[unit] != 0 || (stands && !may_stand)) {
+    released_.push_back(unit);
+    if (stands) return;
     was_released_[unit] = 1;
     release_mark_[unit] = history.sampled_steps(unit);
-    released_.push_back(unit);
     return;
   }
   enter({.unit = unit,
          .left = state.steps_left,
          .steps = state.steps_in_recovery,
          .sampled = state.sampled_in_recovery,
-         .kind = state.admitted_for});
+         .kind = state.admitted_for,
+         .key = state.standing_key});
 }
 
 std::vector<UnitIndex> Budget::finish_restore(const History& history, std::uint64_t decisions) {
@@ -206,20 +254,17 @@ std::vector<UnitIndex> Budget::finish_restore(const History& history, std::uint6
   decisions_ = decisions;
 
   std::vector<Recovery> order = recoveries_;
-  std::sort(order.begin(), order.end(),
-            [](const Recovery& a, const Recovery& b) { return a.left != b.left ? a.left < b.left : a.unit > b.unit; });
-  std::vector<UnitIndex> dropped = released_;  // forced ones
+  std::sort(order.begin(), order.end(), [](const Recovery& a, const Recovery& b) {
+    if (a.is_standing() != b.is_standing()) return a.is_standing();
+    if (a.key != b.key) return a.key < b.key;
+    return a.left != b.left ? a.left < b.left : a.unit > b.unit;
+  });
+  std::vector<UnitIndex> dropped = released_;  // forced ones, and standing ones where there are none
   released_.clear();
-  std::size_t count = order.size();
   for (const Recovery& recovery : order) {
-    const UnitIndex unit = recovery.unit;
-    const std::uint32_t group = unit_group_[unit];
-    const bool group_exceeded = options_.group_max > 0 && group != kNoGroup &&
-                                group_count_[group] > static_cast<std::uint32_t>(options_.group_max);
-    if (count <= max_units_ && cost_ <= max_cost_ && !group_exceeded) continue;
-    leave(unit, history);
-    --count;
-    dropped.push_back(unit);
+    if (!limits_.is_exceeded_for(recovery.unit)) continue;
+    leave(recovery, history);
+    dropped.push_back(recovery.unit);
   }
   std::erase_if(recoveries_, [this](const Recovery& recovery) { return in_recovery_[recovery.unit] == 0; });
   list_recovered();

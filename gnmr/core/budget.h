@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is in recovery, for how long, and who may join: section "Decision" of docs/algorithm.md, points 2 to 5.
+// Who is in recovery, for how long, and who may join: section "Decision" of docs/algorithm.md, points 2 to 5, and
+// "Reviews" of standing recoveries.
 //
 // Goals: the budget is a hard limit; nothing here looks at all units in a step, only at those in recovery and those at
 // risk; no allocation after construction.
@@ -11,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "gnmr/core/budget_limits.h"
 #include "gnmr/core/history.h"
 #include "gnmr/core/options.h"
 #include "gnmr/core/state.h"
@@ -21,14 +23,17 @@ namespace gnmr {
 /// Recoveries and the limits that they stay within.
 class Budget {
  public:
-  /// Throws `Error` where no unit fits under the cost limit, or the total cost is too large.
+  /// Throws `Error` as the limits do.
   Budget(const std::vector<Unit>& units, const Options& options);
 
-  /// Ages every recovery by one step and releases those that are over. `history` has the step committed.
-  void release(History& history, bool common) { release(history, common, /*has_samples=*/true); }
+  /// Ages every recovery by one step and releases those that are over. `history` has the step committed. `keys`: in a
+  /// review, the key of each unit (0: not coarse); empty: no review.
+  void release(History& history, bool common, std::span<const double> keys) {
+    release(history, common, /*has_samples=*/true, keys);
+  }
 
   /// The same for a step in which no unit has a sample; `history` has not seen it.
-  void release_without_samples(History& history) { release(history, /*common=*/false, /*has_samples=*/false); }
+  void release_without_samples(History& history) { release(history, /*common=*/false, /*has_samples=*/false, {}); }
 
   /// Whether the unit could be admitted if there were room.
   bool is_candidate(UnitIndex unit) const {
@@ -38,27 +43,28 @@ class Budget {
   bool is_in_recovery(UnitIndex unit) const { return in_recovery_[unit] != 0; }
 
   /// Admits candidates, most severe first, as far as the limits allow; reorders them. `asking`: the same units,
-  /// ascending.
-  void admit(std::span<Candidate> candidates, std::span<const UnitIndex> asking, const History& history);
+  /// ascending. In a review it then admits units to standing recovery.
+  void admit(std::span<Candidate> candidates, std::span<const UnitIndex> asking, const History& history,
+             std::span<const double> keys);
 
   std::span<const UnitIndex> recovered() const { return recovered_; }
   std::span<const UnitIndex> admitted() const { return admitted_; }
   std::span<const UnitIndex> denied() const { return denied_; }
   std::span<const UnitIndex> futile() const { return futile_; }
   std::span<const UnitIndex> released() const { return released_; }
+  std::span<const UnitIndex> standing() const { return standing_; }
+  std::span<const UnitIndex> newly_standing() const { return newly_standing_; }
 
+  /// Decisions until the lock is over; of a standing recovery, until the next review.
   std::uint32_t steps_left(UnitIndex unit) const;
-  std::uint32_t max_units() const { return max_units_; }
-  std::int64_t max_cost() const { return max_cost_; }
-  std::int64_t total_cost() const { return total_cost_; }
-  std::int64_t cost() const { return cost_; }
+  const BudgetLimits& limits() const { return limits_; }
   std::uint64_t decisions() const { return decisions_; }
 
   /// Copies what is remembered of one unit out.
   void save_unit(UnitIndex unit, const History& history, UnitState& state) const;
 
-  /// Takes over one unit; units come ascending, `finish_restore` follows.
-  void restore_unit(UnitIndex unit, const History& history, const UnitState& state);
+  /// Takes over one unit; units come ascending, `finish_restore` follows. `may_stand`: there are standing recoveries.
+  void restore_unit(UnitIndex unit, const History& history, const UnitState& state, bool may_stand);
 
   /// Releases what no longer fits; returns the units, ascending.
   std::vector<UnitIndex> finish_restore(const History& history, std::uint64_t decisions);
@@ -66,42 +72,46 @@ class Budget {
  private:
   struct Recovery {
     UnitIndex unit;
-    std::uint32_t left;
+    std::uint32_t left;   // of the lock
     std::uint32_t steps;  // in recovery so far
     bool sampled;         // since admission
     RiskKind kind;
-  };
+    double key = 0;  // of a standing one, which has no lock
 
-  void release(History& history, bool common, bool has_samples);
-  bool fits(UnitIndex unit) const;
+    bool is_standing() const { return kind == RiskKind::coarse; }
+  };
+  using Place = std::vector<Recovery>::iterator;
+
+  void release(History& history, bool common, bool has_samples, std::span<const double> keys);
+  bool lock_is_over(Recovery& recovery, const History& history, bool has_samples) const;
+  static bool is_coarse_no_more(Recovery& recovery, std::span<const double> keys);
+  bool make_room(UnitIndex unit, const History& history);
+  void review(std::span<const double> keys, const History& history);
+  bool replace_least_standing(const Candidate& candidate, const History& history);
   void enter(const Recovery& recovery);
-  void leave(UnitIndex unit, const History& history);
+  void leave(const Recovery& recovery, const History& history);
+  void end(Place recovery, const History& history);
+  Place least_standing();
   std::uint32_t lock_for(UnitIndex unit, const History& history) const;
   void list_recovered();
   const Recovery* recovery_of(UnitIndex unit) const;
   static bool less_urgent(const Candidate& a, const Candidate& b);
 
-  static constexpr std::uint32_t kNoGroup = UINT32_MAX;
-
   Options options_;
-  std::uint32_t max_units_ = 0;
-  std::int64_t max_cost_ = 0;
-  std::int64_t total_cost_ = 0;
-  std::vector<std::int64_t> unit_cost_;
-  std::vector<std::uint32_t> unit_group_;
+  BudgetLimits limits_;
   std::vector<std::uint8_t> forced_;
 
   std::uint64_t decisions_ = 0;
-  std::int64_t cost_ = 0;
-  std::vector<std::uint32_t> group_count_;
-  std::vector<Recovery> recoveries_;  // ascending
+  std::vector<Recovery> recoveries_;  // ascending after each decision
   std::vector<std::uint8_t> in_recovery_;
   std::vector<std::uint8_t> was_released_;
   std::vector<std::uint32_t> last_lock_;
   std::vector<std::uint32_t> release_mark_;  // History::sampled_steps at the release
-  std::vector<std::uint64_t> wait_until_;    // first decision in which it is no longer passed over
+  std::vector<std::uint64_t> wait_until_;    // first decision in which it may be a candidate again
 
-  std::vector<UnitIndex> recovered_, admitted_, denied_, futile_, released_;
+  std::vector<UnitIndex> recovered_, admitted_, denied_, futile_, released_, standing_, newly_standing_;
+  std::vector<UnitIndex> others_;  // those that stand, while room is looked for
+  std::vector<Candidate> coarse_;  // of a review
 };
 
 }  // namespace gnmr

@@ -14,6 +14,7 @@
 #include "gnmr/core/budget.h"
 #include "gnmr/core/error.h"
 #include "gnmr/core/error_history.h"
+#include "gnmr/core/error_levels.h"
 #include "gnmr/core/message_text.h"
 #include "gnmr/core/norm_signals.h"
 #include "gnmr/core/path_table.h"
@@ -78,6 +79,7 @@ struct Controller::Impl {
         rules(checked_rules(options, backend)),
         signals(units, options),
         errors(units.size(), checked_errors(backend), options),
+        levels(units, errors.sites(), options),
         budget(units, options),
         selection(rules.selector, rules.guard, signals, errors, budget),
         reruns(options.max_trials),
@@ -87,12 +89,13 @@ struct Controller::Impl {
     clip.resize(rules.guard == Guard::clip ? units.size() : 0);
     planner.known_units().recovered.reserve(units.size());
     planner.known_units().flags.reserve(backend.can_hold ? units.size() : 0);
+    measured.reserve(levels.is_on() ? units.size() : 0);
   }
 
   bool is_late() const { return options.lag == 1; }
   std::int64_t step() const { return plan.step; }
 
-  void check_reserved(const StepReport& report) const;
+  void check_fields(const StepReport& report) const;
   void check_errors(const StepReport& report) const;
 
   // Lag 0.
@@ -108,6 +111,7 @@ struct Controller::Impl {
   void settle_run(const PlannedStep& step, const StepReport& report);
 
   // Both.
+  void plan_measurements();
   void judge(const StepReport& report, ErrorSource source);
   void decide(bool common);
   void decide_without_samples(std::int64_t number);
@@ -124,6 +128,7 @@ struct Controller::Impl {
   PlanRules rules;
   NormSignals signals;
   ErrorHistory errors;
+  ErrorLevels levels;
   Budget budget;
   Selection selection;
   RerunWindow reruns;
@@ -133,12 +138,16 @@ struct Controller::Impl {
   Phase phase = Phase::idle;
   StepPlan plan;
   Outcome outcome;
-  std::vector<Finding> findings;  // in force: of the trial, else of the patrol
+  std::vector<UnitIndex> measured;  // by the plan, although they run high
+  std::vector<Finding> findings;    // in force: of the trial, else of the patrol
   std::vector<double> clip;
   std::int64_t last_step = 0;  // of the last decision
 };
 
-void Controller::Impl::check_reserved(const StepReport& report) const {
+/// Fields that are reserved, or have no meaning with this lag.
+void Controller::Impl::check_fields(const StepReport& report) const {
+  if (report.held && !is_late()) reject_step(report.step, "no held update: with lag 0 there is no gate");
+  if (!report.may_rerun && is_late()) reject_step(report.step, "may_rerun as it is: with lag 1 the plan has said it");
   if (!report.tokens.empty()) reject_step(report.step, "no tokens: they are not supported yet");
   if (!report.scale_fit.empty()) reject_step(report.step, "no scale_fit: it is not supported yet");
 }
@@ -170,12 +179,27 @@ void Controller::Impl::judge(const StepReport& report, ErrorSource source) {
   selection.find_candidates(findings);
 }
 
+/// Names the units in recovery whose turn it is, so that standing recoveries are confirmed or end.
+void Controller::Impl::plan_measurements() {
+  measured.clear();
+  if (levels.is_on() && plan.pass == PassKind::step) {
+    for (const UnitIndex unit : plan.recovered) {
+      if ((plan.step + unit) % kReviewInterval == 0) measured.push_back(unit);
+    }
+  }
+  plan.measure = measured;
+}
+
 /// The decision on the observed norms.
 void Controller::Impl::decide(bool common) {
   signals.history().commit();
-  budget.release(signals.history(), common);
+  const bool reviews = levels.is_on() && !common && signals.alarm().sampled > 0 &&
+                       budget.decisions() % kReviewInterval == kReviewInterval - 1;
+  std::span<const double> keys;
+  if (reviews) keys = levels.find_keys(budget.decisions(), budget.standing());
+  budget.release(signals.history(), common, keys);
   const std::span<Candidate> candidates = selection.candidates();  // first: who asks follows from it
-  budget.admit(candidates, selection.asking(), signals.history());
+  budget.admit(candidates, selection.asking(), signals.history(), keys);
   last_step = outcome.step;
   outcome.decision = {.step = outcome.step,
                       .common = common,
@@ -184,17 +208,22 @@ void Controller::Impl::decide(bool common) {
                       .denied = budget.denied(),
                       .futile = budget.futile(),
                       .released = budget.released(),
-                      .recovered_cost = budget.cost()};
+                      .standing = budget.standing(),
+                      .newly_standing = budget.newly_standing(),
+                      .recovered_cost = budget.limits().cost()};
 }
 
 /// Locks and waits go on; nothing is learned, and no unit asks.
 void Controller::Impl::decide_without_samples(std::int64_t number) {
   errors.discard();
   budget.release_without_samples(signals.history());
-  budget.admit({}, {}, signals.history());
+  budget.admit({}, {}, signals.history(), {});
   last_step = number;
-  outcome.decision = {
-      .step = number, .recovered = budget.recovered(), .released = budget.released(), .recovered_cost = budget.cost()};
+  outcome.decision = {.step = number,
+                      .recovered = budget.recovered(),
+                      .released = budget.released(),
+                      .standing = budget.standing(),
+                      .recovered_cost = budget.limits().cost()};
 }
 
 /// Norms and errors of a trial say what was wrong, and decide.
@@ -214,6 +243,7 @@ void Controller::Impl::give_verdict(const StepReport& report) {
 
 /// The end of a decision: errors are learned from, and the decision counts.
 void Controller::Impl::finish(bool rerun) {
+  levels.learn(errors.judged(), budget.decisions() - 1);
   errors.learn();
   reruns.add(rerun);
   outcome.decided_step = outcome.decision.step;
@@ -232,6 +262,7 @@ void Controller::Impl::begin_first_run(std::int64_t number) {
   plan = {.step = number, .batch = planner.take_batch(number), .mode = mode};
   plan.recovered = mode == Mode::armed ? budget.recovered() : std::span<const UnitIndex>();
   plan.path = mode == Mode::high ? paths.all_high() : paths.high(plan.recovered);
+  plan_measurements();
   phase = Phase::running;
 }
 
@@ -241,6 +272,7 @@ void Controller::Impl::begin_rerun() {
   const bool is_trial = plan.pass == PassKind::trial;
   plan.recovered = budget.recovered();
   plan.path = is_trial ? paths.all_high() : paths.high(plan.recovered);
+  plan_measurements();
   phase = Phase::rerunning;
 }
 
@@ -342,6 +374,7 @@ void Controller::Impl::begin_late(std::int64_t number) {
   if (mode == Mode::armed) plan.recovered = planner.state().recovered;
   const bool is_high = mode == Mode::high || plan.pass == PassKind::trial;
   plan.path = is_high ? paths.all_high() : paths.high(plan.recovered);
+  plan_measurements();
 }
 
 void Controller::Impl::report_late(const StepReport& report) {
@@ -451,7 +484,7 @@ const StepPlan& Controller::begin(std::int64_t step) {
 
 const Outcome& Controller::report(const StepReport& report) {
   Impl& self = *impl_;
-  self.check_reserved(report);
+  self.check_fields(report);
   self.check_errors(report);
   if (self.is_late()) {
     self.report_late(report);
@@ -472,6 +505,9 @@ Mode Controller::mode() const { return impl_->mode; }
 Signals Controller::signals(UnitIndex unit) const { return impl_->signals.history().signals(unit); }
 double Controller::mean_norm(UnitIndex unit) const { return impl_->signals.history().mean(unit); }
 double Controller::error_limit(UnitIndex unit, std::uint32_t site) const { return impl_->errors.limit(unit, site); }
+double Controller::usual_error(UnitIndex unit, std::uint32_t site) const {
+  return impl_->levels.usual_error(unit, site, impl_->budget.decisions());
+}
 std::uint32_t Controller::steps_left(UnitIndex unit) const { return impl_->budget.steps_left(unit); }
 std::span<const UnitIndex> Controller::recovered() const { return impl_->budget.recovered(); }
 std::uint32_t Controller::reruns_left() const { return impl_->reruns.left(); }
@@ -480,9 +516,9 @@ const Options& Controller::options() const { return impl_->options; }
 const Backend& Controller::backend() const { return impl_->backend; }
 Selector Controller::selector() const { return impl_->rules.selector; }
 Guard Controller::guard() const { return impl_->rules.guard; }
-std::uint32_t Controller::max_recovered() const { return impl_->budget.max_units(); }
-std::int64_t Controller::max_recovered_cost() const { return impl_->budget.max_cost(); }
-std::int64_t Controller::total_cost() const { return impl_->budget.total_cost(); }
+std::uint32_t Controller::max_recovered() const { return impl_->budget.limits().max_units(); }
+std::int64_t Controller::max_recovered_cost() const { return impl_->budget.limits().max_cost(); }
+std::int64_t Controller::total_cost() const { return impl_->budget.limits().total_cost(); }
 std::uint64_t Controller::decisions() const { return impl_->budget.decisions(); }
 const PlanState& Controller::plan_state() const { return impl_->planner.state(); }
 
@@ -494,21 +530,30 @@ ControllerState Controller::save() const {
                         .units = std::vector<UnitState>(self.units.size()),
                         .sites = self.errors.sites(),
                         .errors = {},
+                        .levels = {},
                         .reruns_ago = self.reruns.ago()};
+  const std::uint32_t sites = self.errors.sites();
+  if (self.levels.has_any()) state.levels.resize(self.units.size() * sites);
   state.errors.reserve(self.errors.size());
   for (UnitIndex unit = 0; unit < self.units.size(); ++unit) {
     UnitState& saved = state.units[unit];
     saved.name = self.units[unit].name;
     self.signals.history().save_unit(unit, saved);
     self.budget.save_unit(unit, self.signals.history(), saved);
-    const std::span<const ErrorState> sites = self.errors.of_unit(unit);
-    state.errors.insert(state.errors.end(), sites.begin(), sites.end());
+    const std::span<const ErrorState> usual = self.errors.of_unit(unit);
+    state.errors.insert(state.errors.end(), usual.begin(), usual.end());
+    if (state.levels.empty()) continue;
+    self.levels.save_unit(unit, state.decisions, std::span(state.levels).subspan(std::size_t{unit} * sites, sites));
   }
+  // Levels that are forgotten are not known to another controller either.
+  const auto is_empty = [](const LevelState& level) { return level.samples == 0; };
+  if (std::all_of(state.levels.begin(), state.levels.end(), is_empty)) state.levels.clear();
   return state;
 }
 
 RestoreReport Controller::restore(const ControllerState& state, const PlanState& plan) {
   check_state(state);
+  check_plan(plan, impl_->units.size());
   auto fresh = std::make_unique<Impl>(impl_->units, impl_->options, impl_->backend);
   const Options& options = fresh->options;
   History& history = fresh->signals.history();
@@ -521,6 +566,7 @@ RestoreReport Controller::restore(const ControllerState& state, const PlanState&
     report.error_beta_changed = state.options.error_beta != options.error_beta;
   }
   const bool has_errors = state.sites == fresh->errors.sites() && state.sites != 0 && !report.error_beta_changed;
+  const bool has_levels = !state.levels.empty() && fresh->levels.is_on() && !report.sites_changed;
   std::unordered_map<std::string_view, std::size_t> saved;
   std::uint32_t most = 0;
   for (std::size_t index = 0; index < state.units.size(); ++index) {
@@ -540,7 +586,11 @@ RestoreReport Controller::restore(const ControllerState& state, const PlanState&
     const UnitState& old = state.units[found->second];
     history.restore_unit(unit, old, {.means = !report.beta_changed, .changes = !report.noise_beta_changed},
                          mean_weights);
-    fresh->budget.restore_unit(unit, history, old);
+    fresh->budget.restore_unit(unit, history, old, fresh->levels.is_on());
+    if (has_levels) {
+      fresh->levels.restore_unit(unit, state.decisions,
+                                 std::span(state.levels).subspan(found->second * state.sites, state.sites));
+    }
     if (has_errors) {
       fresh->errors.restore_unit(unit, std::span(state.errors).subspan(found->second * state.sites, state.sites));
     }
@@ -555,6 +605,7 @@ RestoreReport Controller::restore(const ControllerState& state, const PlanState&
   fresh->planner.restore(plan, options.lag, released);
   fresh->last_step = state.last_step;
   fresh->mode = impl_->mode;
+  fresh->units.swap(impl_->units);  // views of them stay valid
   impl_ = std::move(fresh);
   return report;
 }

@@ -49,7 +49,7 @@ class Controller {
  public:
   /// Units in forward order. Throws `Error` for a name that is empty or twice, a cost below 1, a total cost above
   /// 2^53, options out of range, a cost limit under which no unit fits, and for a selector, guard or lag that the
-  /// backend cannot follow.
+  /// backend cannot follow. What only has no effect is no error here: ask `refuse_without_effect` first.
   explicit Controller(std::vector<Unit> units, const Options& options = {}, const Backend& backend = {});
   Controller(Controller&&) noexcept;
   Controller& operator=(Controller&&) noexcept;
@@ -66,7 +66,7 @@ class Controller {
   /// negative one.
   const Outcome& report(const StepReport& report);
 
-  /// From the next `begin` on. The mode is not part of the state.
+  /// From the next step on: a rerun that is due runs as it was asked for. The mode is not part of the state.
   void set_mode(Mode mode);
   Mode mode() const;
 
@@ -79,7 +79,11 @@ class Controller {
   /// The limit of an error that was reported last and counted; NaN where it was not measured.
   double error_limit(UnitIndex unit, std::uint32_t site) const;
 
-  /// Decisions that the unit will still be in recovery for; 0: it is not in recovery.
+  /// The error that the unit's level at a site stands for (docs/algorithm.md, "Levels"); NaN where it is not known.
+  double usual_error(UnitIndex unit, std::uint32_t site) const;
+
+  /// Decisions that the unit will still be in recovery for, of a standing recovery until the next review; 0: it is not
+  /// in recovery.
   std::uint32_t steps_left(UnitIndex unit) const;
 
   /// The units in recovery by the last decision, ascending. Valid until the next report.
@@ -117,7 +121,8 @@ class Controller {
   const PlanState& plan_state() const;
 
   /// Takes over a state: histories by unit name, current options win; error histories start afresh where `error_beta`
-  /// or the number of sites changed. Throws `Error`, unchanged, for a state that no controller can have written.
+  /// or the number of sites changed. Throws `Error`, unchanged, for a state or plan that no controller can have
+  /// written. `units()` and its names stay where they are.
   RestoreReport restore(const ControllerState& state, const PlanState& plan = {});
 
  private:

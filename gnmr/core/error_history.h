@@ -45,6 +45,9 @@ class ErrorHistory {
   /// Forgets what was judged.
   void discard() { judged_any_ = false; }
 
+  /// What was judged last, as it was given; empty: nothing.
+  std::span<const double> judged() const { return judged_any_ ? std::span(judged_) : std::span<const double>(); }
+
   /// Whether an error of the unit was judged last.
   bool was_measured(UnitIndex unit) const;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which options have an effect: section "Options without effect" of docs/algorithm.md.
+#include <algorithm>
 #include <string>
 #include <string_view>
 
@@ -18,9 +19,29 @@ std::string why_reruns_have_none(const Options& options, const Backend& backend)
   return can_ask ? "" : "neither the selector `trial` nor the guard `replay` is in force";
 }
 
-std::string why_errors_have_none(const Options& options, const Backend& backend) {
+std::string why_guard_has_none(const Options& options, const Backend& backend) {
+  if (options.guard == Guard::none) return {};
+  if (!backend.can_hold) return "updates cannot be held or scaled here";
+  const bool is_idle = options.guard == Guard::replay && selector_in_force(options, backend) == Selector::trial;
+  return is_idle ? "a guard `replay` does nothing with the selector `trial`" : "";
+}
+
+std::string why_levels_have_none(std::string_view option, const Options& options, const Backend& backend) {
+  if (options.coarse_error == 0) return option == "coarse_factor" ? "coarse_error is 0" : "";
+  return backend.sites == 0 ? "errors of low paths are not measured here" : "";
+}
+
+bool knows_expected_errors(const Backend& backend) {
+  return std::any_of(backend.expected_errors.begin(), backend.expected_errors.end(),
+                     [](double error) { return error > 0; });
+}
+
+std::string why_errors_have_none(std::string_view option, const Options& options, const Backend& backend) {
   if (backend.sites == 0) return "errors of low paths are not measured here";
-  return selector_in_force(options, backend) == Selector::norms ? "the selector is `norms`" : "";
+  if (selector_in_force(options, backend) == Selector::norms) return "the selector is `norms`";
+  const bool is_idle_ceiling =
+      option == "error_ceiling" && options.error_ceiling > 0 && !knows_expected_errors(backend);
+  return is_idle_ceiling ? "the errors of the formats themselves are not known" : "";
 }
 
 }  // namespace
@@ -30,11 +51,10 @@ std::string why_without_effect(std::string_view option, const Options& options, 
     const bool by_norms = options.selector == Selector::automatic || options.selector == Selector::norms;
     return backend.sites == 0 && !by_norms ? "errors of low paths are not measured here" : "";
   }
-  if (option == "guard") {
-    return !backend.can_hold && options.guard != Guard::none ? "updates cannot be held or scaled here" : "";
-  }
+  if (option == "guard") return why_guard_has_none(options, backend);
   if (option == "max_trials") return why_reruns_have_none(options, backend);
-  if (option.starts_with("error_")) return why_errors_have_none(options, backend);
+  if (option.starts_with("error_")) return why_errors_have_none(option, options, backend);
+  if (option.starts_with("coarse_")) return why_levels_have_none(option, options, backend);
   if (option == "noise_beta" && options.noise_factor == 0) return "noise_factor is 0";
   return {};
 }

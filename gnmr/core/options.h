@@ -101,7 +101,7 @@ inline constexpr OptionRange kLag{.low = 0, .high = 1, .whole = true, .text = "0
     "a unit that relapses is locked twice as long as the last time, and one that has no sample in its lock waits "   \
     "for one, up to this; 0: always lock_steps")                                                                     \
   X(std::int32_t, cooldown_steps, 50, 0, kWholeFromZero,                                                             \
-    "steps that a unit is passed over after a recovery that did not help")                                           \
+    "steps for which a unit is no candidate after a recovery that did not help")                                     \
   X(double, max_o, 0.01, 0.01, kBudget, "units in recovery at one time")                                             \
   X(double, max_cost, 1.0, 1.0, kShare, "share of the total cost in recovery at one time")                           \
   X(std::int32_t, group_max, 0, 0, kWholeFromZero, "units in recovery at one time in one group; 0: no limit")        \
@@ -111,13 +111,16 @@ inline constexpr OptionRange kLag{.low = 0, .high = 1, .whole = true, .text = "0
   X(Guard, guard, Guard::none, Guard::none, kGuardRange,                                                             \
     "what protects the update of an alarmed step that has no trial")                                                 \
   X(std::int32_t, max_trials, 20, 0, kTrials, "reruns in any hundred consecutive steps")                             \
-  X(double, error_factor, 4.0, 4.0, kAtLeastOne, "an error above this many times the usual stands out")              \
-  X(double, error_floor, 0.1, 0.1, kNotNegative, "an error below this never stands out")                             \
+  X(double, error_factor, 4.0, 4.0, kAtLeastOne, "an error above this many times the usual is an outlier")           \
+  X(double, error_floor, 0.1, 0.1, kNotNegative, "an error below this is never one")                                 \
   X(double, error_ceiling, 4.0, 4.0, kZeroOrAtLeastOne,                                                              \
-    "an error above this many times the format's own always does (but for error_floor); 0: no such limit")           \
+    "an error above this many times the format's own always is (but for error_floor); 0: no such limit")             \
   X(double, error_beta, 0.98, 0.98, kDecay, "decay of the usual error")                                              \
   X(std::int32_t, error_warmup, 10, 10, kWholeFromOne,                                                               \
-    "errors that a place must have had before its own mean is its usual one")
+    "errors that a site must have had before its own mean is its usual one")                                         \
+  X(double, coarse_error, 0.2, 0.0, kNotNegative,                                                                    \
+    "a unit whose error is always above this, and far above that of others, is in standing recovery; 0: off")        \
+  X(double, coarse_factor, 2.0, 2.0, kAtLeastOne, "far above: this many times the median of all units")
 
 /// All options with the values of the preset `default`.
 struct Options {

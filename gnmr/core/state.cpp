@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gnmr/core/state.h"
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <string_view>
 #include <unordered_set>
 
@@ -11,6 +13,7 @@
 namespace gnmr {
 namespace {
 
+constexpr double kMostLevel = 20;  // errors count as at least 2^-20
 constexpr std::uint64_t kMostDecisions = std::uint64_t{1} << 62U;
 
 bool is_sum(double value) { return std::isfinite(value) && value >= 0; }
@@ -49,11 +52,33 @@ void check_recovery(const UnitState& unit) {
   if (unit.wait_steps > static_cast<std::uint32_t>(kMaxWhole)) reject(unit, "a wait below 2^31 steps");
   if (unit.steps_in_recovery > static_cast<std::uint32_t>(kMaxWhole)) reject(unit, "a recovery below 2^31 steps");
   if (!unit.in_recovery) return;
+  if (unit.admitted_for == RiskKind::coarse) {
+    const bool has_key = std::isfinite(unit.standing_key) && unit.standing_key > 0;
+    if (!has_key || unit.steps_left != 0) reject(unit, "a standing recovery with a key above 0 and without a lock");
+    return;
+  }
   if (unit.steps_left == 0 || unit.steps_left > unit.last_lock_steps) {
     reject(unit, "a recovery with at least one step left, and no more than its lock");
   }
   if (unit.admitted_for == RiskKind::none || unit.admitted_for > RiskKind::error) {
     reject(unit, "a reason for its recovery");
+  }
+}
+
+void check_levels(const ControllerState& state) {
+  if (state.levels.empty()) return;
+  if (state.levels.size() != state.units.size() * state.sites) {
+    throw Error("state: expected " + std::to_string(state.sites) + " levels for each of " +
+                std::to_string(state.units.size()) + " units, got " + std::to_string(state.levels.size()));
+  }
+  for (std::size_t i = 0; i < state.levels.size(); ++i) {
+    const LevelState& level = state.levels[i];
+    const bool is_empty = level == LevelState{};
+    const bool is_level = level.samples > 0 && level.age >= 1 && level.age <= kLongestLevelGap &&
+                          level.age <= state.decisions && std::abs(level.sum) <= kMostLevel;
+    if (!is_empty && !is_level) {
+      reject(state.units[i / state.sites], "a level between -20 and 4 that is at most 200 decisions old");
+    }
   }
 }
 
@@ -85,6 +110,7 @@ void check_errors(const ControllerState& state) {
 void check_state(const ControllerState& state) {
   validate(state.options);
   check_errors(state);
+  check_levels(state);
   if (state.decisions > kMostDecisions) throw Error("state: expected at most 2^62 decisions");
   std::unordered_set<std::string_view> names;
   for (const UnitState& unit : state.units) {
@@ -93,6 +119,21 @@ void check_state(const ControllerState& state) {
     check_history(unit, static_cast<std::size_t>(state.options.window));
     check_recovery(unit);
   }
+}
+
+void check_plan(const PlanState& plan, std::size_t units) {
+  const auto expect = [](bool holds, const char* what) {
+    if (!holds) throw Error(std::string("plan: expected ") + what);
+  };
+  const auto is_unit = [units](UnitIndex unit) { return unit < units; };
+  expect(std::all_of(plan.recovered.begin(), plan.recovered.end(), is_unit) &&
+             std::adjacent_find(plan.recovered.begin(), plan.recovered.end(), std::greater_equal<>()) ==
+                 plan.recovered.end(),
+         "units in recovery that ascend, each one of the controller's");
+  expect(plan.flags.empty() || plan.flags.size() == units, "one flag per unit, or none");
+  expect(plan.undecided.size() <= 2, "at most two steps without a decision");
+  const bool follow = plan.undecided.size() < 2 || plan.undecided[1].step == plan.undecided[0].step + 1;
+  expect(follow, "steps without a decision that follow each other");
 }
 
 }  // namespace gnmr

@@ -5,6 +5,7 @@
 // `p` and `w` of docs/algorithm.md are not here: they follow from the counts.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -37,6 +38,7 @@ struct UnitState {
   std::uint32_t steps_in_recovery = 0;  // so far
   bool sampled_in_recovery = false;     // since it was admitted
   RiskKind admitted_for = RiskKind::none;
+  double standing_key = 0;  // in standing recovery: its key in the last review; such a recovery has no lock
 
   bool operator==(const UnitState&) const = default;
 };
@@ -48,6 +50,18 @@ struct ErrorState {
 
   bool operator==(const ErrorState&) const = default;
 };
+
+/// The level of one site of one unit; all 0: none is known.
+struct LevelState {
+  std::uint32_t samples = 0;  // n
+  std::uint32_t age = 0;      // decisions since the last error, 1: it was measured in the last one
+  double sum = 0;             // l
+
+  bool operator==(const LevelState&) const = default;
+};
+
+/// A level is forgotten after so many decisions without an error.
+inline constexpr std::uint32_t kLongestLevelGap = 200;
 
 /// A batch that was held, and what it comes back as.
 struct WaitingBatch {
@@ -94,6 +108,7 @@ struct ControllerState {
   std::vector<UnitState> units;
   std::uint32_t sites = 0;                     // 0: no errors are known
   std::vector<ErrorState> errors = {};         // units x sites, in the order of `units`
+  std::vector<LevelState> levels = {};         // likewise; empty: none was measured
   std::vector<std::uint32_t> reruns_ago = {};  // decisions since each rerun of the last 99, ascending; 0: the last one
 
   bool operator==(const ControllerState&) const = default;
@@ -107,6 +122,9 @@ inline constexpr std::uint32_t kRerunMemory = 99;
 
 /// Throws `Error` for a state that no controller can have written: values out of range, names twice, ...
 void check_state(const ControllerState& state);
+
+/// Throws `Error` for a plan that no controller with so many units can have written.
+void check_plan(const PlanState& plan, std::size_t units);
 
 /// What loading a state did besides taking over histories.
 struct RestoreReport {

@@ -52,12 +52,6 @@ const char* to_string(PassKind pass);
 inline constexpr std::uint8_t kLowPath = 0;
 inline constexpr std::uint8_t kHighPath = 255;
 
-/// A scale to be renewed before a step. Reserved: no plan has one yet.
-struct Refresh {
-  UnitIndex unit = 0;
-  std::uint8_t operand = 0;
-};
-
 /// A step before it runs. Views are valid until the next call of the controller.
 struct StepPlan {
   std::int64_t step = 0;
@@ -68,9 +62,8 @@ struct StepPlan {
   Mode mode = Mode::armed;
   std::span<const std::uint8_t> path = {};        // per unit: kLowPath or kHighPath
   std::span<const UnitIndex> recovered = {};      // of these, the units in recovery, ascending
+  std::span<const UnitIndex> measure = {};        // of these, the ones whose low path is to be measured beside it
   std::span<const std::uint8_t> gate_flags = {};  // lag 1: per unit, gate_flag
-  std::span<const std::uint8_t> measure = {};     // reserved: units x sites to measure; empty: the backend chooses
-  std::span<const Refresh> refresh = {};          // reserved: empty
   std::span<const float> error_limits = {};       // reserved: empty
 };
 
@@ -88,7 +81,7 @@ struct StepReport {
   std::span<const std::uint8_t> sampled = {};  // per unit, 0: no sample; empty: every unit has one
   std::span<const double> errors = {};         // units x sites, NaN: not measured; empty: none was
   Completion done = Completion::complete;
-  bool may_rerun = true;                      // lag 0: whether this step can run again
+  bool may_rerun = true;                      // whether this step can run again; false only with lag 0
   bool held = false;                          // lag 1: the gate held the update
   std::span<const std::int64_t> tokens = {};  // reserved, must be empty: tokens per unit
   std::span<const float> scale_fit = {};      // reserved, must be empty: amax over what the scale can represent

@@ -15,6 +15,8 @@ const char* to_string(RiskKind kind) {
       return "fall";
     case RiskKind::error:
       return "error";
+    case RiskKind::coarse:
+      return "coarse";
   }
   return "none";
 }

@@ -65,10 +65,11 @@ struct Observation {
   std::span<const std::uint8_t> sampled = {};  // per unit, 0: no sample; empty: every unit has one
 };
 
-/// Why a unit is at risk, or was admitted. `error`: the error of its low path; no norm has that kind.
-enum class RiskKind : std::uint8_t { none = 0, non_finite = 1, rise = 2, fall = 3, error = 4 };
+/// Why a unit is at risk, or in recovery. No norm has the last two: `error` is an outlier, `coarse` an error that is
+/// always far above that of other units (standing recovery).
+enum class RiskKind : std::uint8_t { none = 0, non_finite = 1, rise = 2, fall = 3, error = 4, coarse = 5 };
 
-/// `"none"`, `"non-finite"`, `"rise"`, `"fall"` or `"error"`.
+/// `"none"`, `"non-finite"`, `"rise"`, `"fall"`, `"error"` or `"coarse"`.
 const char* to_string(RiskKind kind);
 
 /// The signals of one unit in one step. What is not defined is NaN: delta and fall of a non-finite norm, all but
@@ -107,10 +108,12 @@ struct Decision {
   std::int64_t step = 0;
   bool common = false;
   std::span<const UnitIndex> recovered = {};  // in recovery in the next step (with lag 1: the one after it)
-  std::span<const UnitIndex> admitted = {};
+  std::span<const UnitIndex> admitted = {};   // to acute recovery
   std::span<const UnitIndex> denied = {};
   std::span<const UnitIndex> futile = {};    // released, and still as bad as before
-  std::span<const UnitIndex> released = {};  // the futile ones included
+  std::span<const UnitIndex> released = {};  // the futile ones included, and those that lost their place to others
+  std::span<const UnitIndex> standing = {};  // of `recovered`, those in standing recovery
+  std::span<const UnitIndex> newly_standing = {};  // of these, the ones that were not before
   std::int64_t recovered_cost = 0;
 };
 

@@ -32,6 +32,7 @@ void DecisionWriter::write(const Decision& decision) {
   append_names(",\"futile\":[", decision.futile);
   append_names(",\"released\":[", decision.released);
   append_names(",\"recovered\":[", decision.recovered);
+  if (!decision.standing.empty()) append_names(",\"standing\":[", decision.standing);
   line_ += "}\n";
   sink_->append(line_);
 }

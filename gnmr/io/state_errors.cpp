@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "gnmr/io/json_text.h"
@@ -11,6 +12,8 @@ namespace gnmr::io {
 namespace {
 
 constexpr std::size_t kErrorSize = 4 + 8;
+constexpr std::size_t kKeySize = 8;
+constexpr std::size_t kLevelSize = 4 + 4 + 8;
 
 }  // namespace
 
@@ -26,6 +29,29 @@ std::string encode_errors(const ControllerState& state) {
   for (const ErrorState& error : state.errors) {
     append_little_endian(out, error.samples);
     append_little_endian(out, error.mean_sum);
+  }
+  return out;
+}
+
+bool has_levels(const ControllerState& state) {
+  const auto has_key = [](const UnitState& unit) { return unit.standing_key != 0; };
+  return !state.levels.empty() || std::any_of(state.units.begin(), state.units.end(), has_key);
+}
+
+std::string encode_levels(const ControllerState& state) {
+  const std::size_t count = state.units.size() * state.sites;
+  if (!state.levels.empty() && state.levels.size() != count) {
+    throw Error(fmt::format("[state] cannot save {} levels of {} units with {} sites", state.levels.size(),
+                            state.units.size(), state.sites));
+  }
+  std::string out;
+  out.reserve(state.units.size() * kKeySize + count * kLevelSize);
+  for (const UnitState& unit : state.units) append_little_endian(out, unit.standing_key);
+  for (std::size_t i = 0; i < count; ++i) {
+    const LevelState level = state.levels.empty() ? LevelState{} : state.levels[i];
+    append_little_endian(out, level.samples);
+    append_little_endian(out, level.age);
+    append_little_endian(out, level.sum);
   }
   return out;
 }
@@ -61,6 +87,33 @@ void decode_errors(LittleEndianReader reader, ControllerState& state) {
                               in_quotes(state.units[i / sites].name), mean));
     }
     state.errors[i].mean_sum = mean;
+  }
+}
+
+void decode_levels(LittleEndianReader reader, ControllerState& state) {
+  const std::size_t count = state.units.size() * state.sites;
+  const std::size_t expected = state.units.size() * kKeySize + count * kLevelSize;
+  if (reader.left() != expected) {
+    reader.fail(fmt::format("{} bytes for {} units with {} sites, expected {}", reader.left(), state.units.size(),
+                            state.sites, expected));
+  }
+  for (UnitState& unit : state.units) {
+    unit.standing_key = reader.take_double();
+    if (!std::isfinite(unit.standing_key) || std::signbit(unit.standing_key)) {
+      reader.fail(fmt::format("unit {}: a key is {}, expected a number that is not negative", in_quotes(unit.name),
+                              unit.standing_key));
+    }
+  }
+  state.levels.resize(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    LevelState& level = state.levels[i];
+    level.samples = reader.take<std::uint32_t>();
+    level.age = reader.take<std::uint32_t>();
+    level.sum = reader.take_double();
+    if (!std::isfinite(level.sum) || level.age > kLongestLevelGap) {
+      reader.fail(fmt::format("unit {}: a level of {}, {} decisions old, expected a number, at most {} decisions old",
+                              in_quotes(state.units[i / state.sites].name), level.sum, level.age, kLongestLevelGap));
+    }
   }
 }
 

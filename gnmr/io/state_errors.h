@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a judge remembers besides its controller, as two sections of a state file: `errors` and `reruns`.
+// What is known of errors and reruns, as three sections of a state file: `errors`, `levels` and `reruns`.
 //
 // Private to state_file.cpp. Goals and non-goals are those of state_file.h.
 #pragma once
@@ -11,14 +11,23 @@
 
 namespace gnmr::io {
 
-/// The content of the section `errors`; an `Error` where there is not one error for each place of each unit.
+/// The content of the section `errors`; an `Error` where there is not one error for each site of each unit.
 std::string encode_errors(const ControllerState& state);
+
+/// Whether there is anything for the section `levels`.
+bool has_levels(const ControllerState& state);
+
+/// The content of the section `levels`: of each unit its key in standing recovery, and the levels of its sites.
+std::string encode_levels(const ControllerState& state);
 
 /// The content of the section `reruns`; an `Error` for more of them than can be.
 std::string encode_reruns(const ControllerState& state);
 
-/// Takes `places` and `errors` from the section; the units are there already.
+/// Takes `sites` and `errors` from the section; the units are there already.
 void decode_errors(LittleEndianReader reader, ControllerState& state);
+
+/// Takes `levels` and the keys; units and errors are there already.
+void decode_levels(LittleEndianReader reader, ControllerState& state);
 
 /// Takes `reruns_ago` from the section.
 void decode_reruns(LittleEndianReader reader, ControllerState& state);

@@ -35,7 +35,8 @@ constexpr std::string_view kRecovery = "recovery";
 constexpr std::array kControllerSections{kOptions, kProgress, kNames, kHistory, kRecovery};
 constexpr std::string_view kErrors = "errors";
 constexpr std::string_view kReruns = "reruns";
-constexpr std::array kJudgeSections{kErrors, kReruns};
+constexpr std::string_view kLevels = "levels";
+constexpr std::array kJudgeSections{kErrors, kLevels, kReruns};
 
 // The fewest bytes that a unit takes in each section; a count of units is believed only if they are there.
 constexpr std::size_t kNameSize = 4 + 1;
@@ -290,7 +291,7 @@ void decode_recovery(LittleEndianReader reader, std::vector<UnitState>& units) {
     const unsigned flags = reader.take<std::uint8_t>();
     const unsigned kind = reader.take<std::uint8_t>();
     if ((flags & ~kAllFlags) != 0) reader.fail(fmt::format("unit {}: flags {:#x}", in_quotes(unit.name), flags));
-    if (kind > static_cast<unsigned>(RiskKind::error)) {
+    if (kind > static_cast<unsigned>(RiskKind::coarse)) {
       reader.fail(fmt::format("unit {}: {} is no kind of risk", in_quotes(unit.name), kind));
     }
     unit.was_released = (flags & kWasReleased) != 0;
@@ -337,9 +338,11 @@ std::string encode_state(const ControllerState& state, const ExtraSections& extr
   const bool has_reruns = !state.reruns_ago.empty();
   std::string out = encode_controller(state);
   if (has_errors) append_section(out, kErrors, encode_errors(state));
+  if (has_levels(state)) append_section(out, kLevels, encode_levels(state));
   if (has_reruns) append_section(out, kReruns, encode_reruns(state));
   append_extra_sections(out, extra_sections);
-  const std::size_t own = kControllerSections.size() + (has_errors ? 1 : 0) + (has_reruns ? 1 : 0);
+  const std::size_t own =
+      kControllerSections.size() + (has_errors ? 1 : 0) + (has_levels(state) ? 1 : 0) + (has_reruns ? 1 : 0);
   return sealed(std::move(out), own + extra_sections.size());
 }
 
@@ -359,6 +362,7 @@ LoadedState decode_state(std::span<const std::byte> bytes) {
   decode_history(open_section(sections, kHistory), controller.units);
   decode_recovery(open_section(sections, kRecovery), controller.units);
   if (sections.contains(kErrors)) decode_errors(open_section(sections, kErrors), loaded.state);
+  if (sections.contains(kLevels)) decode_levels(open_section(sections, kLevels), loaded.state);
   if (sections.contains(kReruns)) decode_reruns(open_section(sections, kReruns), loaded.state);
   for (const auto& [name, section] : sections) {
     if (!is_own_section(name)) loaded.extra_sections.emplace(name, section.payload);

@@ -12,6 +12,7 @@
 
 #include "core/late_run.h"
 #include "core/naive_judge_gated.h"
+#include "core/standing_events.h"
 #include "core/to_naive.h"
 #include "gnmr/core/controller.h"
 #include "gnmr/core/error.h"
@@ -22,6 +23,7 @@ namespace {
 using testing::LateRun;
 using testing::LateStep;
 using testing::NormArrays;
+using testing::Patrols;
 using testing::Random;
 using testing::RandomErrors;
 using testing::RandomRun;
@@ -50,6 +52,7 @@ bool same_plan(const StepPlan& ours, const naive::Plan& theirs) {
          same_units(theirs.zero_is_no_sample, ours.gate_flags, gate_flag::kZeroMuted) &&
          ours.recovered.size() ==
              (switches ? static_cast<std::size_t>(std::count(theirs.high.begin(), theirs.high.end(), true)) : 0) &&
+         testing::to_sizes(ours.measure) == (switches ? theirs.measure : std::vector<std::size_t>{}) &&
          same_units(ours.pass == PassKind::trial ? all
                     : switches                   ? theirs.high
                                                  : none,
@@ -95,21 +98,21 @@ bool same_memory(const Controller& controller, const naive::Judge& expected) {
            unit.steps_left == expected.controller().steps_left(i) &&
            unit.zero_muted == expected.controller().zeros_ignored(i);
   }
-  return same;
+  return same && testing::same_levels(state, expected);
 }
 
 /// One random run of both.
 class Comparison {
  public:
-  explicit Comparison(std::uint64_t seed)
+  Comparison(std::uint64_t seed, Patrols patrols)
       : random_(seed),
         units_(testing::random_units(random_, 1 + random_.below(40))),
-        options_(testing::random_late_options(random_)),
+        options_(testing::random_late_options(random_, patrols)),
         backend_{.can_rerun = true, .sites = 2, .expected_errors = {0.02, 0.0}},
         ours_(units_, options_, backend_),
         theirs_(to_naive(units_), to_naive(options_), backend_.expected_errors, true),
         norms_(random_, units_.size()),
-        errors_(random_, units_.size(), backend_.sites),
+        errors_(random_, units_.size(), backend_.sites, patrols),
         watches_(random_.chance(0.3)),
         stops_(random_.chance(0.5)) {}
 
@@ -159,6 +162,7 @@ class Comparison {
     if (failed) theirs_.trial_fails();
     if (step.plan.pass == PassKind::trial && !failed) step.errors = errors_.trial();
     if (dropped) step.errors.clear();
+    counts_["measured besides"] += static_cast<int>(begun.measure.size());
     ++counts_[word(step.plan.pass) + (step.plan.again ? " again" : "")];
     ++counts_["gate: " + word(step.plan.hold)];
     counts_["failed"] += failed ? 1 : 0;
@@ -182,6 +186,7 @@ class Comparison {
     }
     const naive::Settled expected = theirs_.settle(step.norms, step.errors, step.held);
     const Outcome& outcome = ours_.report(step);
+    standing_.count(expected.ruling.decision, theirs_.decisions() % 20 == 0, counts_);
     counts_["called"] += expected.called ? 1 : 0;
     counts_["spent"] += expected.hearing.spent ? 1 : 0;
     ++counts_["ends in " + expected.ruling.action];
@@ -200,6 +205,7 @@ class Comparison {
   RandomErrors errors_;
   bool watches_, stops_;
   std::int64_t planned_ = 0;
+  testing::StandingEvents standing_;
   std::map<std::string, int> counts_;
 };
 
@@ -208,13 +214,14 @@ TEST(ControllerLate, StepsAreThoseOfTheNaiveImplementation) {
   constexpr std::uint64_t kSeeds = 60;
   constexpr int kFewest = 1;
 #else
-  constexpr std::uint64_t kSeeds = 500;
-  constexpr int kFewest = 30;
+  constexpr std::uint64_t kSeeds = 300;
+  constexpr int kFewest = 10;
 #endif
   std::map<std::string, int> counts;
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
-    Comparison comparison(seed);
-    ASSERT_EQ(comparison.run(seed % 20 == 0 ? 1200 : 250), -1) << "seed " << seed;
+    const Patrols patrols = seed % 3 == 1 ? Patrols::frequent : Patrols::any;
+    Comparison comparison(seed, patrols);
+    ASSERT_EQ(comparison.run(seed % 20 == 0 ? 1200 : patrols == Patrols::frequent ? 500 : 250), -1) << "seed " << seed;
     ASSERT_FALSE(HasFailure()) << "seed " << seed;
     for (const auto& [name, count] : comparison.counts()) counts[name] += count;
   }
@@ -229,6 +236,10 @@ TEST(ControllerLate, StepsAreThoseOfTheNaiveImplementation) {
                            "admitted",        "dropped"}) {
     EXPECT_GE(counts[name], kFewest) << name;
   }
+  for (const char* name : {"admitted", "displaced", "replaced", "ended by a review"}) {
+    EXPECT_GE(counts[std::string("standing: ") + name], kFewest) << name;
+  }
+  EXPECT_GE(counts["measured besides"], kFewest);
 }
 
 /// A run of random norms, without a second opinion: every step as it ended.

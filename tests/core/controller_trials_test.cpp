@@ -16,6 +16,7 @@
 #include "core/random_errors.h"
 #include "core/random_run.h"
 #include "core/run_step.h"
+#include "core/standing_events.h"
 #include "core/to_naive.h"
 #include "gnmr/core/controller.h"
 #include "gnmr/core/error.h"
@@ -24,6 +25,7 @@ namespace gnmr {
 namespace {
 
 using testing::NormArrays;
+using testing::Patrols;
 using testing::Random;
 using testing::RandomErrors;
 using testing::RandomRun;
@@ -79,14 +81,18 @@ bool same_memory(const Controller& controller, const naive::Judge& expected) {
            unit.steps_left == expected.controller().steps_left(i) &&
            unit.zero_muted == expected.controller().zeros_ignored(i);
   }
-  return same;
+  return same && testing::same_levels(state, expected);
 }
 
 /// One random run of both.
 class Comparison {
  public:
-  Comparison(std::uint64_t seed, std::size_t unit_count)
-      : random_(seed), units_(testing::random_units(random_, unit_count)), options_(testing::random_options(random_)) {
+  Comparison(std::uint64_t seed, std::size_t unit_count, Patrols patrols)
+      : random_(seed),
+        units_(testing::random_units(random_, unit_count)),
+        options_(testing::random_options(random_)),
+        patrols_(patrols) {
+    if (patrols == Patrols::frequent) testing::favour_standing(random_, options_);
     options_.lag = 0;
     backend_.sites = static_cast<std::uint32_t>(1 + random_.below(4));
     backend_.can_rerun = random_.chance(0.8);
@@ -112,7 +118,7 @@ class Comparison {
   int run(int steps) {
     ours_.emplace(units_, options_, backend_);
     RandomRun norms(random_, units_.size());
-    RandomErrors errors(random_, units_.size(), backend_.sites);
+    RandomErrors errors(random_, units_.size(), backend_.sites, patrols_);
     for (int step = 0; step < steps; ++step) {
       if (random_.chance(0.05)) leave_no_trace(step, norms, errors);
       if (random_.chance(0.02)) resume();
@@ -144,6 +150,7 @@ class Comparison {
   }
 
   bool take(int step, RandomRun& run, RandomErrors& errors) {
+    if (!same_measure(step)) return false;
     if (random_.chance(0.02)) return drop(step);
     const auto norms = run.next();
     const NormArrays arrays(norms);
@@ -161,7 +168,7 @@ class Comparison {
     counts_["clipped"] += expected.clip.empty() ? 0 : 1;
     const bool fails = random_.chance(0.1);
     if (expected.action == "trial" && !fails) return conclude(step, random_.chance(0.5) ? run.next() : norms, errors);
-    const naive::Ruling theirs = theirs_->decide();
+    const naive::Ruling theirs = decide();
     ++counts_["ends in " + theirs.action];
     if (expected.action == "trial") {
       if (random_.chance(0.5)) {  // it may fail before it has begun, or after
@@ -173,10 +180,27 @@ class Comparison {
     return theirs.action != "replay" || replay(step, run, theirs);
   }
 
+  naive::Ruling decide() {
+    const naive::Ruling ruling = theirs_->decide();
+    count_standing(ruling.decision);
+    return ruling;
+  }
+
+  void count_standing(const naive::Decision& decision) {
+    standing_.count(decision, theirs_->decisions() % 20 == 0, counts_);
+  }
+
+  /// The plan names the same units to be measured besides.
+  bool same_measure(int step) {
+    const std::vector<std::size_t> expected = theirs_->measure(step);
+    counts_["measured besides"] += static_cast<int>(expected.size());
+    return testing::to_sizes(ours_->begin(step).measure) == expected;
+  }
+
   /// A step without numbers is one in which no unit has a sample, but for the update.
   bool drop(int step) {
     theirs_->hear(naive::Norms(units_.size()), {}, true);
-    const naive::Ruling theirs = theirs_->decide();
+    const naive::Ruling theirs = decide();
     const Outcome& ours = run_step(*ours_, {.step = step, .done = Completion::dropped});
     ++counts_["dropped"];
     return ours.action == Action::hold && testing::same_decision(ours.decision, theirs.decision);
@@ -189,6 +213,7 @@ class Comparison {
     EXPECT_THROW(ours_->begin(step + 1), Error);
     EXPECT_THROW(ours_->report(rerun), Error) << "the rerun has not begun";
     EXPECT_EQ(ours_->begin(step).pass, PassKind::trial);
+    EXPECT_TRUE(ours_->begin(step).measure.empty());
     if (random_.chance(0.1)) {  // an error leaves the step as it was reported
       const std::vector<double> bad(units_.size() * backend_.sites, -1.0);
       EXPECT_THROW(ours_->report({.step = step, .norms = arrays.norms, .errors = bad}), Error);
@@ -199,6 +224,7 @@ class Comparison {
     }
     count_limits(measured, "trial");
     const naive::Ruling theirs = theirs_->conclude(norms, measured);
+    count_standing(theirs.decision);
     const Outcome& ours = ours_->report(rerun);
     ++counts_[theirs.verdict];
     counts_["admitted by a trial"] += static_cast<int>(theirs.decision.admitted.size());
@@ -209,7 +235,7 @@ class Comparison {
   bool replay(int step, RandomRun& run, naive::Ruling theirs) {
     const ControllerState before = ours_->save();
     const StepPlan& plan = ours_->begin(step);
-    EXPECT_TRUE(plan.pass == PassKind::replay && plan.again);
+    EXPECT_TRUE(plan.pass == PassKind::replay && plan.again && plan.measure.empty());
     EXPECT_EQ(std::vector(plan.recovered.begin(), plan.recovered.end()),
               std::vector<UnitIndex>(theirs.decision.recovered.begin(), theirs.decision.recovered.end()));
     const NormArrays arrays(run.next());
@@ -250,9 +276,11 @@ class Comparison {
   Random random_;
   std::vector<Unit> units_;
   Options options_;
+  Patrols patrols_;
   Backend backend_;
   std::optional<naive::Judge> theirs_;
   std::optional<Controller> ours_;
+  testing::StandingEvents standing_;
   std::map<std::string, int> counts_;
 };
 
@@ -261,15 +289,16 @@ TEST(ControllerTrials, AreThoseOfTheNaiveImplementation) {
   constexpr std::uint64_t kSeeds = 80;
   constexpr int kFewest = 1;
 #else
-  constexpr std::uint64_t kSeeds = 600;
-  constexpr int kFewest = 30;
+  constexpr std::uint64_t kSeeds = 360;
+  constexpr int kFewest = 10;
 #endif
   std::map<std::string, int> counts;
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
     // Some with too few units for a median.
-    Comparison comparison(seed, seed % 3 == 0 ? 1 + seed / 3 % 6 : 1 + seed * 7 % 41);
+    const Patrols patrols = seed % 3 == 1 ? Patrols::frequent : Patrols::any;
+    Comparison comparison(seed, seed % 3 == 0 ? 1 + seed / 3 % 6 : 1 + seed * 7 % 41, patrols);
     if (!comparison.possible()) continue;
-    ASSERT_EQ(comparison.run(seed % 20 == 0 ? 1500 : 250), -1) << "seed " << seed;
+    ASSERT_EQ(comparison.run(seed % 20 == 0 ? 1500 : patrols == Patrols::frequent ? 500 : 250), -1) << "seed " << seed;
     ASSERT_FALSE(HasFailure()) << "seed " << seed;
     for (const auto& [name, count] : comparison.counts()) counts[name] += count;
   }
@@ -279,6 +308,12 @@ TEST(ControllerTrials, AreThoseOfTheNaiveImplementation) {
         "ends in replay", "dropped", "numeric", "common", "unlocated", "admitted by a trial"}) {
     EXPECT_GE(counts[name], kFewest) << name;
   }
+  for (const char* name : {"admitted", "admitted where it was released", "displaced", "displaced in a review",
+                           "several displaced", "replaced", "ended by a review"}) {
+    EXPECT_GE(counts[std::string("standing: ") + name], kFewest) << name;
+  }
+  EXPECT_GE(counts["standing: displaced and admitted again"], kFewest / 10);
+  EXPECT_GE(counts["measured besides"], kFewest);
   for (const char* source : {"patrol", "trial"}) {
     for (const char* reference : {", own", ", median", ", no median"}) {
       for (const char* expected : {", x", ", no x"}) {
@@ -293,7 +328,7 @@ TEST(ControllerTrials, AreThoseOfTheNaiveImplementation) {
 
 TEST(ControllerTrials, AreThoseOfTheNaiveImplementationOverManyUnits) {
   for (std::uint64_t seed = 900; seed < 906; ++seed) {
-    Comparison comparison(seed, 403);
+    Comparison comparison(seed, 403, seed % 2 == 0 ? Patrols::any : Patrols::frequent);
     if (comparison.possible()) {
       ASSERT_EQ(comparison.run(200), -1) << "seed " << seed;
     }

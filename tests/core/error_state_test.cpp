@@ -89,6 +89,7 @@ TEST_F(ErrorStateChange, TheStateOfAControllerByNormsHasFreshErrors) {
   ControllerState by_norms = controller_.save();
   by_norms.sites = 0;
   by_norms.errors.clear();
+  by_norms.levels.clear();
   by_norms.reruns_ago.clear();
   EXPECT_TRUE(other.restore(by_norms).exact()) << "nothing is forgotten that was there";
   EXPECT_EQ(other.save().errors, std::vector<ErrorState>(12));

@@ -48,8 +48,9 @@ class RandomGate {
 };
 
 /// Options that a controller takes with lag 1.
-inline Options random_late_options(Random& random) {
+inline Options random_late_options(Random& random, Patrols patrols = Patrols::any) {
   Options options = random_options(random);
+  if (patrols == Patrols::frequent) favour_standing(random, options);
   if (options.lock_steps < 2) options.lock_steps = 2;
   options.lag = 1;
   options.max_cost = 1;

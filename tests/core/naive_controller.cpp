@@ -74,10 +74,15 @@ Decision Controller::observe(const std::vector<std::optional<double>>& norms) {
 }
 
 void Controller::decide(const std::vector<std::optional<double>>& norms, Decision& decision,
-                        const std::optional<std::vector<Candidate>>& given) {
+                        const std::optional<std::vector<Candidate>>& given, const std::optional<Review>& review) {
   count_samples(decision.signals);
-  release(norms, decision);
+  release(norms, review, decision);
   admit(given ? *given : candidates_by_norms(decision), decision);
+  // "3. After point 4 a review admits units ..."
+  if (review) {
+    admit_standing(*review, decision);
+  }
+  list_recoveries(decision);
 }
 
 // The column "range" of the table of options, in its order.
@@ -114,6 +119,8 @@ void Controller::check_options() const {
   check_real(o.error_ceiling, o.error_ceiling == 0 || o.error_ceiling >= 1, "error_ceiling");
   check_real(o.error_beta, o.error_beta >= 0 && o.error_beta < 1, "error_beta");
   check_integer(o.error_warmup, 1, kLargestInteger, "error_warmup");
+  check_real(o.coarse_error, o.coarse_error >= 0, "coarse_error");
+  check_real(o.coarse_factor, o.coarse_factor >= 1, "coarse_factor");
 }
 
 // "It has a unique non-empty name, a cost (integer >= 1 ...)"
@@ -355,7 +362,8 @@ void Controller::count_samples(const std::vector<Signals>& signals) {
 }
 
 // "2. Each unit's wait ..."
-void Controller::release(const std::vector<std::optional<double>>& norms, Decision& decision) {
+void Controller::release(const std::vector<std::optional<double>>& norms, const std::optional<Review>& review,
+                         Decision& decision) {
   // "Each unit's wait, if any, is one step less."
   for (Recovery& recovery : recoveries_) {
     if (recovery.wait > 0) {
@@ -368,6 +376,16 @@ void Controller::release(const std::vector<std::optional<double>>& norms, Decisi
       continue;
     }
     recovery.steps_in_recovery += 1;  // "this one included"
+    // "In point 2 of Decision a review ends the standing recoveries of units that are not coarse. All others go on,
+    // with the key of this review. They wait for no sample, and no other decision ends them there."
+    if (is_standing(recovery)) {
+      if (review && !review->keys_in_standing_recovery[unit]) {
+        end_standing(unit, decision);
+      } else if (review) {
+        recovery.key = *review->keys_in_standing_recovery[unit];
+      }
+      continue;
+    }
     // "Each unit in recovery has one step less left, but keeps its last one while it has not been sampled since it was
     // admitted
     // ... and has been in recovery for less than max(lock_steps, max_lock_steps) steps"
@@ -413,7 +431,7 @@ std::vector<Candidate> Controller::candidates_by_norms(const Decision& decision)
   return candidates;
 }
 
-// "4. Each in that order ..." and "5. The units now in recovery ..."
+// "4. Each in that order ..."
 void Controller::admit(std::vector<Candidate> candidates, Decision& decision) {
   // "Order: severity, highest first; ties: highest index first"
   std::sort(candidates.begin(), candidates.end(), [](const Candidate& left, const Candidate& right) {
@@ -423,26 +441,119 @@ void Controller::admit(std::vector<Candidate> candidates, Decision& decision) {
     return left.unit > right.unit;
   });
   // "Each in that order is admitted if ...; otherwise it is denied and the next is tried"
-  std::vector<std::size_t> recovered;
-  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
-    if (recoveries_[unit].in_recovery) {
-      recovered.push_back(unit);
-    }
-  }
   for (const Candidate& candidate : candidates) {
-    if (fits(candidate.unit, recovered)) {
+    if (!fits(candidate.unit, units_in_recovery(true))) {
+      make_room(candidate.unit, decision);
+    }
+    if (fits(candidate.unit, units_in_recovery(true))) {
       start_recovery(candidate.unit, candidate.kind);
-      recovered.push_back(candidate.unit);
       decision.admitted.push_back(candidate.unit);
     } else {
       decision.denied.push_back(candidate.unit);
     }
   }
-  // "The units now in recovery are those of step t+1."
-  decision.recovered = recovered;
-  std::sort(decision.admitted.begin(), decision.admitted.end());
-  std::sort(decision.denied.begin(), decision.denied.end());
-  std::sort(decision.recovered.begin(), decision.recovered.end());
+}
+
+// "2. In point 4 a candidate that does not fit ends standing recoveries, lowest key first (ties: highest index), until
+// it fits."
+void Controller::make_room(std::size_t candidate, Decision& decision) {
+  // "If it would not fit without any of them, none ends."
+  if (!fits(candidate, units_in_recovery(false))) {
+    return;
+  }
+  while (!fits(candidate, units_in_recovery(true))) {
+    const std::size_t lowest = standing_with_lowest_key().value();
+    end_standing(lowest, decision);
+    decision.displaced.push_back(lowest);
+  }
+}
+
+// "3. After point 4 a review admits units that are coarse, not forced and not in recovery (waiting or not), highest key
+// first (ties: lowest index), each if it fits as in point 4."
+void Controller::admit_standing(const Review& review, Decision& decision) {
+  struct Coarse {
+    std::size_t unit;
+    double key;
+  };
+  std::vector<Coarse> coarse;
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    // "With f = 0.75 for a unit that is in standing recovery as the decision begins"
+    const auto& displaced = decision.displaced;
+    const bool stood = std::find(displaced.begin(), displaced.end(), unit) != displaced.end();
+    const std::optional<double> key = stood ? review.keys_in_standing_recovery[unit] : review.keys_of_others[unit];
+    if (key && !units_[unit].forced && !recoveries_[unit].in_recovery) {
+      coarse.push_back({unit, *key});
+    }
+  }
+  std::sort(coarse.begin(), coarse.end(), [](const Coarse& left, const Coarse& right) {
+    if (left.key != right.key) {
+      return left.key > right.key;
+    }
+    return left.unit < right.unit;
+  });
+  for (const Coarse& one : coarse) {
+    if (fits(one.unit, units_in_recovery(true))) {
+      start_standing(one.unit, one.key);
+      continue;
+    }
+    // "One that does not fit replaces the standing recovery with the lowest key (ties: highest index) if ..."
+    const std::optional<std::size_t> lowest = standing_with_lowest_key();
+    if (lowest && replaces(one.unit, one.key, *lowest)) {
+      end_standing(*lowest, decision);
+      decision.replaced.push_back(*lowest);
+      start_standing(one.unit, one.key);
+    }
+  }
+}
+
+// "if its own key is above 1.25 times that one, if that one has lasted at least 100 decisions (those after its
+// admission, this one included), and if it then fits."
+bool Controller::replaces(std::size_t unit, double key, std::size_t other) const {
+  std::vector<std::size_t> without_other = units_in_recovery(true);
+  std::erase(without_other, other);
+  return key > 1.25 * recoveries_[other].key && recoveries_[other].steps_in_recovery >= 100 &&
+         fits(unit, without_other);
+}
+
+// "lowest key first (ties: highest index)"
+std::optional<std::size_t> Controller::standing_with_lowest_key() const {
+  std::optional<std::size_t> lowest;
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    if (is_standing(recoveries_[unit]) && (!lowest || recoveries_[unit].key <= recoveries_[*lowest].key)) {
+      lowest = unit;
+    }
+  }
+  return lowest;
+}
+
+// "Units whose standing recovery ended are released; they are never futile, and wait for nothing. For relapses it
+// counts neither as a release nor as a lock."
+void Controller::end_standing(std::size_t unit, Decision& decision) {
+  recoveries_[unit].in_recovery = false;
+  decision.released.push_back(unit);
+}
+
+std::vector<std::size_t> Controller::units_in_recovery(bool with_standing) const {
+  std::vector<std::size_t> units;
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    if (recoveries_[unit].in_recovery && (with_standing || !is_standing(recoveries_[unit]))) {
+      units.push_back(unit);
+    }
+  }
+  return units;
+}
+
+// "5. The units now in recovery are those of step t+1." "the decision lists all units in standing recovery after it."
+void Controller::list_recoveries(Decision& decision) const {
+  decision.recovered = units_in_recovery(true);
+  for (const std::size_t unit : decision.recovered) {
+    if (is_standing(recoveries_[unit])) {
+      decision.standing.push_back(unit);
+    }
+  }
+  for (std::vector<std::size_t>* list : {&decision.admitted, &decision.denied, &decision.released}) {
+    std::sort(list->begin(), list->end());
+  }
 }
 
 // "if afterwards at most max_o units are in recovery, their cost is within the limit, and at most group_max of its
@@ -477,6 +588,16 @@ void Controller::start_recovery(std::size_t unit, RiskKind kind) {
   recovery.steps_in_recovery = 0;
   recovery.sampled_since_admission = false;  // "the step of admission not counted"
   recovery.last_lock = lock;
+}
+
+// "A standing recovery ... has no lock"
+void Controller::start_standing(std::size_t unit, double key) {
+  Recovery& recovery = recoveries_[unit];
+  recovery.in_recovery = true;
+  recovery.admitted_for = RiskKind::coarse;
+  recovery.key = key;
+  recovery.left = 0;
+  recovery.steps_in_recovery = 0;  // "those after its admission"
 }
 
 }  // namespace gnmr::naive

@@ -50,6 +50,9 @@ struct Options {
   double error_ceiling = 4;
   double error_beta = 0.98;
   std::int64_t error_warmup = 10;
+  // Of "Standing recovery" (naive_levels.h).
+  double coarse_error = 0.2;
+  double coarse_factor = 2;
 
   static Options paper() {
     Options options;
@@ -62,11 +65,12 @@ struct Options {
     options.cooldown_steps = 0;
     options.selector = "norms";
     options.max_trials = 0;
+    options.coarse_error = 0;
     return options;
   }
 };
 
-enum class RiskKind { none, non_finite, rise, fall, error };
+enum class RiskKind { none, non_finite, rise, fall, error, coarse };
 
 // What the page does not define is left empty: all three of a 0 and of no sample; delta and fall of a non-finite norm
 // and of the first sample (k = 0).
@@ -87,14 +91,23 @@ struct Candidate {
   RiskKind kind = RiskKind::none;
 };
 
+// What a review of standing recoveries knows of each unit: its key, none where it is not coarse.
+struct Review {
+  std::vector<std::optional<double>> keys_in_standing_recovery;  // if it is in standing recovery
+  std::vector<std::optional<double>> keys_of_others;             // if it is not
+};
+
 // Indices are in ascending order.
 struct Decision {
   bool common = false;
-  std::vector<std::size_t> admitted;
+  std::vector<std::size_t> admitted;  // acute ones
   std::vector<std::size_t> denied;
   std::vector<std::size_t> futile;
-  std::vector<std::size_t> released;
-  std::vector<std::size_t> recovered;
+  std::vector<std::size_t> released;   // every unit whose recovery ended in this decision
+  std::vector<std::size_t> recovered;  // after it, acute and standing
+  std::vector<std::size_t> standing;   // of these, the standing ones
+  std::vector<std::size_t> displaced;  // of those released, the standing ones that gave their place to a candidate
+  std::vector<std::size_t> replaced;   // and those that gave it to a coarse unit
   std::vector<Signals> signals;
   double centre = 1;
 };
@@ -112,9 +125,10 @@ class Controller {
   // changes histories; who may want to withdraw it keeps a copy of the controller.
   Decision observe(const std::vector<std::optional<double>>& norms);
 
-  // Points 2 to 5 of "Decision"; the candidates are those of point 3, or the given ones.
+  // Points 2 to 5 of "Decision"; the candidates are those of point 3, or the given ones. With "Reviews" of "Standing
+  // recovery": `review` is there where the decision is one.
   void decide(const std::vector<std::optional<double>>& norms, Decision& decision,
-              const std::optional<std::vector<Candidate>>& given);
+              const std::optional<std::vector<Candidate>>& given, const std::optional<Review>& review = std::nullopt);
 
   std::size_t size() const { return units_.size(); }
   const Unit& unit(std::size_t unit) const { return units_.at(unit); }
@@ -128,7 +142,9 @@ class Controller {
   std::vector<double> ratios(std::size_t unit) const { return oldest_first(histories_.at(unit).ratios); }
   std::vector<double> inverses(std::size_t unit) const { return oldest_first(histories_.at(unit).inverses); }
   bool in_recovery(std::size_t unit) const { return recoveries_.at(unit).in_recovery; }
-  std::int64_t steps_left(std::size_t unit) const { return recoveries_.at(unit).left; }  // 0 outside recovery
+  bool in_standing_recovery(std::size_t unit) const { return is_standing(recoveries_.at(unit)); }
+  double key(std::size_t unit) const { return recoveries_.at(unit).key; }                // of a standing recovery
+  std::int64_t steps_left(std::size_t unit) const { return recoveries_.at(unit).left; }  // 0 outside acute recovery
   std::int64_t wait(std::size_t unit) const { return recoveries_.at(unit).wait; }
   std::int64_t last_lock(std::size_t unit) const { return recoveries_.at(unit).last_lock; }  // 0 before the first
   bool zeros_ignored(std::size_t unit) const { return recoveries_.at(unit).zeros_ignored; }
@@ -154,6 +170,7 @@ class Controller {
     std::int64_t left = 0;
     std::int64_t steps_in_recovery = 0;
     bool sampled_since_admission = false;
+    double key = 0;  // of a standing recovery
     std::int64_t wait = 0;
     bool released_before = false;
     std::int64_t samples_since_release = 0;
@@ -182,11 +199,25 @@ class Controller {
   void judge_change(History& history, double inverse, Signals& signals) const;
   bool is_common(const std::vector<std::optional<double>>& norms, const std::vector<Signals>& signals) const;
   void count_samples(const std::vector<Signals>& signals);
-  void release(const std::vector<std::optional<double>>& norms, Decision& decision);
+  void release(const std::vector<std::optional<double>>& norms, const std::optional<Review>& review,
+               Decision& decision);
   std::vector<Candidate> candidates_by_norms(const Decision& decision) const;
   void admit(std::vector<Candidate> candidates, Decision& decision);
+  void admit_standing(const Review& review, Decision& decision);
+  bool replaces(std::size_t unit, double key, std::size_t other) const;
+  void make_room(std::size_t candidate, Decision& decision);
+  std::optional<std::size_t> standing_with_lowest_key() const;
+  void end_standing(std::size_t unit, Decision& decision);
+  std::vector<std::size_t> units_in_recovery(bool with_standing) const;
+  void list_recoveries(Decision& decision) const;
   bool fits(std::size_t candidate, const std::vector<std::size_t>& recovered) const;
   void start_recovery(std::size_t unit, RiskKind kind);
+  void start_standing(std::size_t unit, double key);
+
+  // "A standing recovery is one for the kind coarse."
+  static bool is_standing(const Recovery& recovery) {
+    return recovery.in_recovery && recovery.admitted_for == RiskKind::coarse;
+  }
 
   std::vector<Unit> units_;
   Options options_;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The naive second implementation on every golden trace, read by a CSV splitter of its own.
+// The naive second implementation on every golden trace, read by a CSV splitter of its own. With the environment
+// variable GNMR_WRITE_GOLDEN it writes the decisions of the traces with errors instead: tests/golden/README.md.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,12 +17,12 @@
 #include <vector>
 
 #include "naive_controller.h"
+#include "naive_judge.h"
 
 namespace gnmr::naive {
 namespace {
 
 using Norm = std::optional<double>;
-using Norms = std::vector<Norm>;
 using Indices = std::vector<std::size_t>;
 using nlohmann::json;
 
@@ -120,6 +121,12 @@ Options to_options(const json& object) {
       {"common_share", &options.common_share},
       {"max_o", &options.max_o},
       {"max_cost", &options.max_cost},
+      {"error_factor", &options.error_factor},
+      {"error_floor", &options.error_floor},
+      {"error_ceiling", &options.error_ceiling},
+      {"error_beta", &options.error_beta},
+      {"coarse_error", &options.coarse_error},
+      {"coarse_factor", &options.coarse_factor},
   };
   const std::map<std::string, std::int64_t*> integers = {
       {"window", &options.window},
@@ -129,12 +136,17 @@ Options to_options(const json& object) {
       {"cooldown_steps", &options.cooldown_steps},
       {"group_max", &options.group_max},
       {"lag", &options.lag},
+      {"max_trials", &options.max_trials},
+      {"error_warmup", &options.error_warmup},
   };
+  const std::map<std::string, std::string*> words = {{"selector", &options.selector}, {"guard", &options.guard}};
   for (const auto& [name, value] : object.items()) {
     if (reals.contains(name)) {
       *reals.at(name) = value.get<double>();
     } else if (integers.contains(name)) {
       *integers.at(name) = value.get<std::int64_t>();
+    } else if (words.contains(name)) {
+      *words.at(name) = value.get<std::string>();
     } else if (name != "preset") {
       throw std::runtime_error("unknown option " + name);
     }
@@ -172,46 +184,136 @@ json names_of(const Indices& indices, const std::vector<Unit>& units) {
 std::vector<std::string> golden_names() {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(GNMR_GOLDEN_DIR)) {
-    if (entry.path().extension() == ".csv") {
-      names.push_back(entry.path().stem().string());
+    const std::string name = entry.path().stem().string();
+    if (entry.path().extension() == ".csv" && !name.ends_with(".errors")) {
+      names.push_back(name);
     }
   }
   std::sort(names.begin(), names.end());
   return names;
 }
 
+// A trace and what is beside it.
+struct Golden {
+  explicit Golden(const std::string& name)
+      : base(std::string(GNMR_GOLDEN_DIR) + "/" + name),
+        rows(split_csv(read_text(base + ".csv"))),
+        units(to_units(rows.at(0), base + ".units.json")),
+        options(to_options(json::parse(read_text(base + ".options.json")))) {
+    if (std::filesystem::exists(base + ".errors.csv")) {
+      error_rows = split_csv(read_text(base + ".errors.csv"));
+      sites = (error_rows.at(0).size() - 1) / units.size();
+    }
+  }
+
+  std::int64_t step(std::size_t row) const { return std::stoll(rows[row].at(0)); }
+
+  Norms norms(std::size_t row) const {
+    Norms norms;
+    for (std::size_t column = 1; column <= units.size(); ++column) {
+      norms.push_back(to_norm(rows[row].at(column)));
+    }
+    return norms;
+  }
+
+  Errors errors(std::size_t row) const {
+    Errors errors;
+    for (std::size_t column = 1; column <= units.size() * sites; ++column) {
+      errors.push_back(to_norm(error_rows.at(row).at(column)).value_or(std::numeric_limits<double>::quiet_NaN()));
+    }
+    return errors;
+  }
+
+  std::string base;
+  std::vector<std::vector<std::string>> rows;  // the header first
+  std::vector<Unit> units;
+  Options options;
+  std::vector<std::vector<std::string>> error_rows;  // empty: only norms are known
+  std::size_t sites = 0;
+};
+
+std::vector<Decision> decisions_by_norms(const Golden& golden) {
+  Controller controller(golden.units, golden.options);
+  std::vector<Decision> decisions;
+  for (std::size_t row = 1; row < golden.rows.size(); ++row) {
+    decisions.push_back(controller.step(golden.norms(row)));
+  }
+  return decisions;
+}
+
+// A trial has the norms and the errors of the step.
+std::vector<Decision> decisions_by_errors(const Golden& golden) {
+  Judge judge(golden.units, golden.options, std::vector<double>(golden.sites, 0.0), /*can_rerun=*/true);
+  std::vector<Decision> decisions;
+  for (std::size_t row = 1; row < golden.rows.size(); ++row) {
+    const Norms norms = golden.norms(row);
+    const Errors errors = golden.errors(row);
+    const bool trial = judge.hear(norms, errors, /*may_rerun=*/true).action == "trial";
+    decisions.push_back(trial ? judge.conclude(norms, errors).decision : judge.decide().decision);
+  }
+  return decisions;
+}
+
+nlohmann::ordered_json to_json(std::int64_t step, const Decision& decision, const std::vector<Unit>& units) {
+  nlohmann::ordered_json line = {
+      {"step", step},
+      {"common", decision.common},
+      {"admitted", names_of(decision.admitted, units)},
+      {"denied", names_of(decision.denied, units)},
+      {"futile", names_of(decision.futile, units)},
+      {"released", names_of(decision.released, units)},
+      {"recovered", names_of(decision.recovered, units)},
+  };
+  if (!decision.standing.empty()) {
+    line["standing"] = names_of(decision.standing, units);
+  }
+  return line;
+}
+
 class NaiveGolden : public testing::TestWithParam<std::string> {};
 
 TEST_P(NaiveGolden, TakesTheExpectedDecisions) {
-  const std::filesystem::path folder = GNMR_GOLDEN_DIR;
-  const std::string name = GetParam();
-  const auto rows = split_csv(read_text(folder / (name + ".csv")));
-  ASSERT_FALSE(rows.empty());
-  const std::vector<Unit> units = to_units(rows[0], folder / (name + ".units.json"));
-  Controller controller(units, to_options(json::parse(read_text(folder / (name + ".options.json")))));
-
-  std::ifstream expected(folder / (name + ".decisions.jsonl"));
-  std::string line;
-  for (std::size_t row = 1; row < rows.size(); ++row) {
-    ASSERT_EQ(rows[row].size(), units.size() + 1);
-    Norms norms;
-    for (std::size_t column = 1; column < rows[row].size(); ++column) {
-      norms.push_back(to_norm(rows[row][column]));
+  const Golden golden(GetParam());
+  for (const auto& row : golden.rows) {
+    ASSERT_EQ(row.size(), golden.units.size() + 1);
+  }
+  const bool has_errors = !golden.error_rows.empty();
+  const std::vector<Decision> decisions = has_errors ? decisions_by_errors(golden) : decisions_by_norms(golden);
+  const std::string path = golden.base + ".decisions.jsonl";
+  if (has_errors && std::getenv("GNMR_WRITE_GOLDEN") != nullptr) {
+    std::ofstream file(path);
+    for (std::size_t row = 1; row < golden.rows.size(); ++row) {
+      file << to_json(golden.step(row), decisions[row - 1], golden.units).dump() << '\n';
     }
-    const Decision decision = controller.step(norms);
-    const json actual = {
-        {"step", std::stoll(rows[row][0])},
-        {"common", decision.common},
-        {"admitted", names_of(decision.admitted, units)},
-        {"denied", names_of(decision.denied, units)},
-        {"futile", names_of(decision.futile, units)},
-        {"released", names_of(decision.released, units)},
-        {"recovered", names_of(decision.recovered, units)},
-    };
+    return;
+  }
+  std::ifstream expected(path);
+  std::string line;
+  for (std::size_t row = 1; row < golden.rows.size(); ++row) {
     ASSERT_TRUE(std::getline(expected, line)) << "no decision for row " << row;
+    const json actual = to_json(golden.step(row), decisions[row - 1], golden.units);
     ASSERT_EQ(actual, json::parse(line)) << "row " << row;
   }
   EXPECT_FALSE(std::getline(expected, line)) << "decisions left over";
+}
+
+TEST_P(NaiveGolden, ErrorsAreOfTheStepsAndUnitsOfTheTrace) {
+  const Golden golden(GetParam());
+  if (golden.error_rows.empty()) {
+    return;
+  }
+  ASSERT_EQ(golden.error_rows.size(), golden.rows.size());
+  std::vector<std::string> header = {"step"};
+  for (const Unit& unit : golden.units) {
+    for (std::size_t site = 0; site < golden.sites; ++site) {
+      header.push_back(unit.name + ":" + std::to_string(site));
+    }
+  }
+  EXPECT_EQ(golden.error_rows[0], header);
+  for (std::size_t row = 1; row < golden.rows.size(); ++row) {
+    EXPECT_EQ(golden.error_rows[row].size(), header.size()) << "row " << row;
+    EXPECT_EQ(golden.error_rows[row][0], golden.rows[row][0]);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Traces, NaiveGolden, testing::ValuesIn(golden_names()),

@@ -23,7 +23,11 @@ void require(bool holds, const std::string& what) {
 }  // namespace
 
 Judge::Judge(std::vector<Unit> units, Options options, std::vector<double> expected, bool can_rerun)
-    : controller_(std::move(units), options), options_(options), x_(std::move(expected)), selector_(options.selector) {
+    : controller_(units, options),
+      options_(options),
+      x_(std::move(expected)),
+      selector_(options.selector),
+      levels_(std::move(units), options, x_.size()) {
   // "the same number C of sites, 1 to 16"
   require(!x_.empty() && x_.size() <= 16, "places");
   for (const double x : x_) {
@@ -303,7 +307,7 @@ Ruling Judge::decide() {
     candidates = std::vector<Candidate>{};
   }
   controller_ = heard.pending;
-  controller_.decide(heard.norms, ruling.decision, candidates);
+  controller_.decide(heard.norms, ruling.decision, candidates, review(ruling.decision));
   ruling.clip = heard.clip;
   ruling.action = heard.action_without_trial;
   // "Where a unit was admitted that was not released in the same decision, the step is run once more"
@@ -317,12 +321,8 @@ Ruling Judge::decide() {
       ruling.action = "proceed";
     }
   }
-  learn(heard.judged);
   // A trial that failed "has had its rerun all the same".
-  last_decisions_.push_back(ruling.action == "replay" || heard.hearing.action == "trial");
-  if (last_decisions_.size() > 99) {
-    last_decisions_.pop_front();
-  }
+  end_step(heard.judged, ruling.action == "replay" || heard.hearing.action == "trial");
   return ruling;
 }
 
@@ -348,13 +348,51 @@ Ruling Judge::conclude(const Norms& norms, const Errors& errors) {
   // "The step is common, in point 2 as in the decision, where the verdict is, and only there."
   ruling.decision.common = ruling.verdict == "common";
   controller_ = pending;
-  controller_.decide(norms, ruling.decision, candidates);
+  controller_.decide(norms, ruling.decision, candidates, review(ruling.decision));
+  end_step(judged, /*had_rerun=*/true);
+  return ruling;
+}
+
+void Judge::end_step(const AllJudged& judged, bool had_rerun) {
   learn(judged);
-  last_decisions_.push_back(true);
+  last_decisions_.push_back(had_rerun);
   if (last_decisions_.size() > 99) {
     last_decisions_.pop_front();
   }
-  return ruling;
+  decisions_ = decisions_ + 1;
+}
+
+// "Decisions are numbered from 0 over all resumed runs; a review is a decision whose number has the remainder 19 when
+// divided by 20, unless its step is common or no unit has a sample in it"
+std::optional<Review> Judge::review(const Decision& observed) const {
+  const auto& signals = observed.signals;
+  const bool samples = std::any_of(signals.begin(), signals.end(), [](const Signals& one) { return one.sampled; });
+  // "It holds for every selector and lag, where errors are measured (C > 0) and coarse_error > 0"
+  if (!(options_.coarse_error > 0) || decisions_ % 20 != 19 || observed.common || !samples) {
+    return std::nullopt;
+  }
+  // "It uses the levels that the decisions before it have left."
+  return levels_.review(decisions_);
+}
+
+// "The plan of a plain step names the units in recovery for which the sum of step number and index of the unit is a
+// multiple of 20"
+std::vector<std::size_t> Judge::measure(std::int64_t step, const std::vector<bool>& in_recovery) const {
+  std::vector<std::size_t> units;
+  for (std::size_t unit = 0; unit < in_recovery.size(); ++unit) {
+    if (options_.coarse_error > 0 && in_recovery[unit] && (step + static_cast<std::int64_t>(unit)) % 20 == 0) {
+      units.push_back(unit);
+    }
+  }
+  return units;
+}
+
+std::vector<std::size_t> Judge::measure(std::int64_t step) const {
+  std::vector<bool> in_recovery;
+  for (std::size_t unit = 0; unit < controller_.size(); ++unit) {
+    in_recovery.push_back(controller_.in_recovery(unit));
+  }
+  return measure(step, in_recovery);
 }
 
 // "Learning, once a step, at its decision, from the errors that decided: where e is finite and no outlier"
@@ -362,6 +400,10 @@ void Judge::learn(const AllJudged& judged) {
   for (std::size_t unit = 0; unit < judged.size(); ++unit) {
     for (std::size_t place = 0; place < x_.size(); ++place) {
       const Judged& one = judged[unit][place];
+      // "At the point where Outliers learns, from the same errors, for each that was measured, outlier or not"
+      if (one.error) {
+        levels_.take_in(decisions_, unit, place, *one.error);
+      }
       if (one.error && std::isfinite(*one.error) && !(one.excess > 1)) {
         Place& state = places_[unit][place];
         state.m = options_.error_beta * state.m + (1 - options_.error_beta) * *one.error;

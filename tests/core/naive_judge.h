@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A naive second implementation of "Recovery that hits the right unit" of docs/algorithm.md, written from that page
-// alone: see naive_controller.h for its manners.
+// A naive second implementation of "Recovery that hits the right unit" and "Standing recovery" of docs/algorithm.md,
+// written from that page alone: see naive_controller.h for its manners.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "naive_controller.h"
+#include "naive_levels.h"
 
 namespace gnmr::naive {
 
@@ -47,10 +48,15 @@ class Judge {
   Ruling conclude(const Norms& norms, const Errors& errors);
   void withdraw() { heard_.reset(); }
 
+  // The units that the plan of a plain step names: those to be measured besides.
+  std::vector<std::size_t> measure(std::int64_t step) const;
+
   const Controller& controller() const { return controller_; }
   std::int64_t k(std::size_t unit, std::size_t place) const { return places_.at(unit).at(place).k; }
   double m(std::size_t unit, std::size_t place) const { return places_.at(unit).at(place).m; }
   std::int64_t reruns() const;
+  const Levels& levels() const { return levels_; }
+  std::int64_t decisions() const { return decisions_; }
 
  protected:  // for naive_judge_gated.h
   // "State of a place of a unit"
@@ -92,6 +98,9 @@ class Judge {
   void apply_guard(Heard& heard, bool rerun_may_be) const;
   std::vector<double> clip(const Heard& heard) const;
   void learn(const AllJudged& judged);
+  std::optional<Review> review(const Decision& observed) const;
+  std::vector<std::size_t> measure(std::int64_t step, const std::vector<bool>& in_recovery) const;
+  void end_step(const AllJudged& judged, bool had_rerun);
   void tell(const AllJudged& judged, Ruling& ruling) const;
 
   Controller controller_;
@@ -99,6 +108,8 @@ class Judge {
   std::vector<double> x_;
   std::string selector_;
   std::vector<std::vector<Place>> places_;
+  Levels levels_;
+  std::int64_t decisions_ = 0;       // the number of the next one
   std::deque<bool> last_decisions_;  // whether each had a rerun
   std::optional<Heard> heard_;
 };

@@ -86,6 +86,10 @@ const Plan& GatedJudge::begin(bool forbidden) {
     plan.pass = "plain";
     plan.gate = "none";
   }
+  // "The plan of a plain step names the units in recovery ..."
+  if (plan.pass == "plain") {
+    plan.measure = measure(plan.step, plan.high);
+  }
   return plan;
 }
 

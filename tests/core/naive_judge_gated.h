@@ -26,6 +26,7 @@ struct Plan {
   std::vector<bool> high;
   std::vector<bool> free;
   std::vector<bool> zero_is_no_sample;
+  std::vector<std::size_t> measure;  // "Measuring": by the step as it begins
 };
 
 struct Settled {

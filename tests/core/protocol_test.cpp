@@ -110,7 +110,7 @@ TEST_F(Protocol, ReservedFieldsAreErrorsAndChangeNothing) {
     const Outcome& outcome = controller.report({.step = step_, .norms = calm_});
     EXPECT_EQ(outcome.decided_step, step_);
     const StepPlan& plan = controller.begin(step_ + 1);
-    EXPECT_TRUE(plan.measure.empty() && plan.refresh.empty() && plan.error_limits.empty());
+    EXPECT_TRUE(plan.measure.empty() && plan.error_limits.empty());
   }
 }
 
@@ -392,8 +392,9 @@ TEST_F(Protocol, ABackendWithoutGateNorHoldHasNoGuard) {
 
 // Each rule, on both sides.
 TEST(OptionEffect, WhatChangesNothingIsSaidWithItsReason) {
-  const Backend full{.can_rerun = true, .sites = 2};
-  const Backend no_rerun{.can_rerun = false, .sites = 2};
+  const Backend full{.can_rerun = true, .sites = 2, .expected_errors = {0.03, 0}};
+  const Backend no_rerun{.can_rerun = false, .sites = 2, .expected_errors = {0.03, 0}};
+  const Backend unknown{.can_rerun = true, .sites = 2};
   const Options fresh;
   Options by_norms;
   by_norms.selector = Selector::norms;
@@ -429,6 +430,22 @@ TEST(OptionEffect, WhatChangesNothingIsSaidWithItsReason) {
     EXPECT_EQ(why_without_effect(option, fresh, full), "") << option;
     EXPECT_EQ(why_without_effect(option, by_evidence, no_rerun), "") << option;
   }
+
+  EXPECT_EQ(why_without_effect("error_ceiling", fresh, unknown), "the errors of the formats themselves are not known");
+  EXPECT_EQ(why_without_effect("error_factor", fresh, unknown), "");
+
+  Options never_stands;
+  never_stands.coarse_error = 0;
+  for (const char* option : {"coarse_error", "coarse_factor"}) {
+    EXPECT_EQ(why_without_effect(option, fresh, norms_only()), "errors of low paths are not measured here") << option;
+    EXPECT_EQ(why_without_effect(option, by_norms, full), "") << option;
+  }
+  EXPECT_EQ(why_without_effect("coarse_error", never_stands, norms_only()), "");
+  EXPECT_EQ(why_without_effect("coarse_factor", never_stands, full), "coarse_error is 0");
+
+  Options idle_guard;
+  idle_guard.guard = Guard::replay;
+  EXPECT_EQ(why_without_effect("guard", idle_guard, full), "a guard `replay` does nothing with the selector `trial`");
 
   EXPECT_EQ(why_without_effect("noise_beta", no_noise, full), "noise_factor is 0");
   EXPECT_EQ(why_without_effect("noise_beta", fresh, full), "");

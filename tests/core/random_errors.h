@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random errors of low paths for differential and property tests: usual ones, faults that last, infinities, zeros,
-// gaps, patrols that are empty, partial or complete.
+// Random errors of low paths for differential and property tests: usual ones that may change for good, faults that
+// last, infinities, zeros, gaps, patrols that are empty, partial or complete.
 #pragma once
 
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <vector>
 
@@ -12,10 +13,13 @@
 
 namespace gnmr::testing {
 
+/// How often errors are measured, and how often a usual one changes for good.
+enum class Patrols : std::uint8_t { any, frequent };
+
 /// Errors, step by step, of units times sites.
 class RandomErrors {
  public:
-  RandomErrors(Random& random, std::size_t units, std::size_t sites)
+  RandomErrors(Random& random, std::size_t units, std::size_t sites, Patrols patrols = Patrols::any)
       : random_(random),
         level_(units * sites),
         trouble_(units * sites, 1.0),
@@ -24,8 +28,13 @@ class RandomErrors {
         complete_rate_(random.pick({0.0, 0.3, 1.0})),
         fault_rate_(random.pick({0.0, 0.001, 0.01, 0.05})),
         odd_rate_(random.pick({0.0, 0.001, 0.02})),
+        change_rate_(random.pick({0.0, 0.0, 0.001, 0.01})),
         coarse_(random.chance(0.2)) {
     for (double& level : level_) level = 0.02 * std::exp(random.uniform(-1, 1));
+    if (patrols == Patrols::frequent) {
+      empty_rate_ = random.pick({0.0, 0.0, 0.3});
+      change_rate_ = random.pick({0.001, 0.003, 0.01});
+    }
     if (random.chance(0.1)) {
       for (double& level : level_) level *= random.pick({0.0, 1e-318, 1e-7, 1e5, 1e305});
     }
@@ -47,6 +56,9 @@ class RandomErrors {
 
  private:
   void move_on() {
+    for (double& level : level_) {
+      if (random_.chance(change_rate_)) level *= random_.pick({0.2, 0.6, 1.7, 5.0});
+    }
     for (double& trouble : trouble_) {
       if (random_.chance(fault_rate_)) trouble = random_.pick({1.5, 2.9, 10.0, 1e4, 1e300, 0.0});
       if (random_.chance(0.2)) trouble = 1.0;
@@ -75,7 +87,7 @@ class RandomErrors {
   Random& random_;
   std::vector<double> level_, trouble_;
   std::size_t sites_;
-  double empty_rate_, complete_rate_, fault_rate_, odd_rate_;
+  double empty_rate_, complete_rate_, fault_rate_, odd_rate_, change_rate_;
   bool coarse_;
 };
 

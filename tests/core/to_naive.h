@@ -8,8 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "core/naive_controller.h"
+#include "core/naive_judge.h"
 #include "gnmr/core/options.h"
+#include "gnmr/core/state.h"
 #include "gnmr/core/types.h"
 
 namespace gnmr::testing {
@@ -42,7 +43,27 @@ inline bool same_bits(double a, double b) { return std::bit_cast<std::uint64_t>(
 inline bool same_decision(const Decision& ours, const naive::Decision& theirs) {
   return ours.common == theirs.common && to_sizes(ours.admitted) == theirs.admitted &&
          to_sizes(ours.denied) == theirs.denied && to_sizes(ours.futile) == theirs.futile &&
-         to_sizes(ours.released) == theirs.released && to_sizes(ours.recovered) == theirs.recovered;
+         to_sizes(ours.released) == theirs.released && to_sizes(ours.recovered) == theirs.recovered &&
+         to_sizes(ours.standing) == theirs.standing;
+}
+
+/// The same levels, as far as they are not forgotten, and the same keys of units in standing recovery.
+inline bool same_levels(const ControllerState& ours, const naive::Judge& theirs) {
+  if (!(theirs.controller().options().coarse_error > 0)) return true;
+  bool same = ours.decisions == static_cast<std::uint64_t>(theirs.decisions());
+  for (std::size_t i = 0; i < ours.levels.size(); ++i) {
+    const std::size_t unit = i / ours.sites;
+    const std::size_t site = i % ours.sites;
+    const bool forgotten = theirs.levels().is_forgotten(theirs.decisions(), unit, site);
+    same = same && ours.levels[i].samples == (forgotten ? 0 : theirs.levels().n(unit, site)) &&
+           same_bits(ours.levels[i].sum, forgotten ? 0 : theirs.levels().l(unit, site));
+  }
+  for (std::size_t unit = 0; unit < ours.units.size(); ++unit) {
+    const bool standing = ours.units[unit].in_recovery && ours.units[unit].admitted_for == RiskKind::coarse;
+    same = same && standing == theirs.controller().in_standing_recovery(unit) &&
+           (!standing || same_bits(ours.units[unit].standing_key, theirs.controller().key(unit)));
+  }
+  return same;
 }
 
 }  // namespace gnmr::testing

@@ -143,6 +143,7 @@ TEST(TrialProperties, ByNormsAndWithoutAGuardErrorsDoNotMatter) {
     options.selector = random.chance(0.5) ? Selector::norms : Selector::automatic;  // it cannot run a step again
     options.guard = Guard::none;
     options.max_cost = 1;
+    options.coarse_error = 0;
     Controller with_errors(units, options, {.sites = 3});
     EXPECT_EQ(with_errors.selector(), Selector::norms);
     Controller by_norms = testing::norms_controller(units, options);

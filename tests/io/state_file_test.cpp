@@ -58,7 +58,10 @@ ControllerState a_state_with_errors() {
   ControllerState state = a_state();
   state.sites = 2;
   state.reruns_ago = {0, 7, 98};
-  for (std::uint32_t i = 0; i < 6; ++i) state.errors.push_back({.samples = i, .mean_sum = 0.01 * i});
+  for (std::uint32_t i = 0; i < 6; ++i) {
+    state.errors.push_back({.samples = i, .mean_sum = 0.01 * i});
+    state.levels.push_back({.samples = i, .age = i, .sum = -0.5 * i});
+  }
   state.units[1].admitted_for = RiskKind::error;
   state.options.selector = Selector::trial;
   return state;
@@ -161,6 +164,7 @@ TEST(StateFile, ErrorsAndRerunsAreDecodedToo) {
   ControllerState without = state;
   without.sites = 0;
   without.errors.clear();
+  without.levels.clear();
   EXPECT_EQ(decode(encode_state(without)).state, without);
   without.reruns_ago.clear();
   without.units[1].admitted_for = RiskKind::fall;
@@ -202,6 +206,13 @@ TEST(StateFile, DamagedErrorsAndRerunsAreErrors) {
     for (const std::uint32_t value : values) HandMadeFile::put(out, value, 4);
     return out;
   };
+  const auto level = [&](double key, std::uint32_t age, double sum) {  // of one unit with one site
+    std::string out;
+    HandMadeFile::put_double(out, key);
+    out += numbers({30, age});
+    HandMadeFile::put_double(out, sum);
+    return out;
+  };
   const auto one_error = [&](double mean) {
     std::string out = numbers({1, 5});
     HandMadeFile::put_double(out, mean);
@@ -230,8 +241,19 @@ TEST(StateFile, DamagedErrorsAndRerunsAreErrors) {
     const std::string error = decode_error(Payloads{}.file().section(cases[i].first, cases[i].second).seal());
     EXPECT_TRUE(error.starts_with("[state] section \"" + cases[i].first)) << "case " << i << ": " << error;
   }
+  const auto with_levels = [&](const std::string& levels) {
+    return Payloads{}.file().section("errors", one_error(0.5)).section("levels", levels).seal();
+  };
+  EXPECT_NO_THROW(decode(with_levels(level(0.25, 1, -2))));
+  for (const std::string& levels : {std::string("x"), level(-1, 1, -2), level(std::nan(""), 1, -2), level(0, 201, -2),
+                                    level(0, 1, std::numeric_limits<double>::infinity()), level(0, 1, -2) + "x"}) {
+    EXPECT_TRUE(decode_error(with_levels(levels)).starts_with("[state] section \"levels"));
+  }
   ControllerState bad = a_state_with_errors();
   bad.errors.pop_back();
+  EXPECT_THROW(encode_state(bad), Error);
+  bad = a_state_with_errors();
+  bad.levels.pop_back();
   EXPECT_THROW(encode_state(bad), Error);
   bad = a_state_with_errors();
   bad.reruns_ago.assign(100, 0);
@@ -327,7 +349,7 @@ TEST(StateFile, HostileFilesWithAGoodChecksumAreErrors) {
       {"recovery", [](Payloads& p) { p.recovery += "x"; }},
       {"fit", [](Payloads& p) { p.recovery.pop_back(); }},
       {"flags", [](Payloads& p) { p.recovery[20] = 16; }},
-      {"kind", [](Payloads& p) { p.recovery[21] = 5; }},
+      {"kind", [](Payloads& p) { p.recovery[21] = 6; }},
       {"progress", [](Payloads& p) { p.progress.pop_back(); }},
       {"progress", [](Payloads& p) { p.progress += "x"; }},
       {"beta", [&](Payloads& p) { p.options = option("beta", 2, 1); }},

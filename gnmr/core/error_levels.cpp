@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/core/error_levels.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "gnmr/core/unit_math.h"
+
+namespace gnmr {
+namespace {
+
+constexpr double kDecay = 0.95;
+constexpr std::uint32_t kFewestErrors = 20;
+constexpr std::size_t kFewestForMedian = 5;
+constexpr double kHolds = 0.75;  // of the thresholds is enough for a unit in standing recovery
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+}  // namespace
+
+double linear_log2(double x) {
+  int exponent = 0;
+  const double fraction = std::frexp(x, &exponent);  // in [0.5, 1)
+  return (exponent - 1) + (2 * fraction - 1);
+}
+
+double linear_exp2(double y) {
+  const double whole = std::floor(y);
+  return std::ldexp(1 + (y - whole), static_cast<int>(whole));
+}
+
+ErrorLevels::ErrorLevels(const std::vector<Unit>& units, std::uint32_t sites, const Options& options)
+    : sites_(options.coarse_error > 0 ? sites : 0),
+      coarse_error_(options.coarse_error),
+      coarse_factor_(options.coarse_factor),
+      levels_(units.size() * sites_),
+      weights_(kDecay) {
+  if (!is_on()) return;
+  weights_.reserve();
+  for (const Unit& unit : units) costs_.push_back(static_cast<double>(unit.cost));
+  sorted_.reserve(units.size());
+  holds_.resize(units.size());
+  keys_.resize(units.size());
+}
+
+bool ErrorLevels::is_recent(const Level& level, std::uint64_t decision) const {
+  return level.samples > 0 && decision - level.last <= kLongestLevelGap;
+}
+
+bool ErrorLevels::is_known(const Level& level, std::uint64_t decision) const {
+  return level.samples >= kFewestErrors && is_recent(level, decision);
+}
+
+void ErrorLevels::learn(std::span<const double> errors, std::uint64_t decision) {
+  if (!is_on()) return;
+  for (std::size_t i = 0; i < errors.size(); ++i) {
+    if (std::isnan(errors[i])) continue;
+    Level& level = levels_[i];
+    if (!is_recent(level, decision)) level = {};
+    double y = linear_log2(std::clamp(errors[i], 0x1p-20, 16.0));
+    if (level.samples >= kFewestErrors) {
+      const double usual = value(level);
+      y = std::min(std::max(y, usual - 1), usual + 1);
+    }
+    level.sum = unit_math::decayed(kDecay, 1 - kDecay, level.sum, y);
+    if (level.samples < std::numeric_limits<std::uint32_t>::max()) ++level.samples;
+    level.last = decision;
+    if (level.samples > most_samples_) {
+      most_samples_ = level.samples;
+      weights_.extend_to(most_samples_);
+    }
+  }
+}
+
+void ErrorLevels::find_median(std::uint32_t site, std::uint64_t decision) {
+  sorted_.clear();
+  for (std::size_t i = site; i < levels_.size(); i += sites_) {
+    if (is_known(levels_[i], decision)) sorted_.push_back(value(levels_[i]));
+  }
+  medians_[site] = kInfinity;
+  if (sorted_.size() < kFewestForMedian) return;
+  const auto middle = sorted_.begin() + static_cast<std::ptrdiff_t>((sorted_.size() - 1) / 2);
+  std::nth_element(sorted_.begin(), middle, sorted_.end());
+  medians_[site] = *middle;
+}
+
+std::span<const double> ErrorLevels::find_keys(std::uint64_t decision, std::span<const UnitIndex> standing) {
+  struct Thresholds {
+    double error;
+    double factor;
+  };
+  const auto thresholds = [this](double share) {
+    return Thresholds{linear_log2(share * coarse_error_), linear_log2(share * coarse_factor_)};
+  };
+  const Thresholds enter = thresholds(1);
+  const Thresholds stay = thresholds(kHolds);
+  std::fill(keys_.begin(), keys_.end(), 0.0);
+  std::fill(holds_.begin(), holds_.end(), std::uint8_t{0});
+  for (const UnitIndex unit : standing) holds_[unit] = 1;
+  for (std::uint32_t site = 0; site < sites_; ++site) {
+    find_median(site, decision);
+    if (std::isinf(medians_[site])) continue;
+    for (UnitIndex unit = 0; unit < keys_.size(); ++unit) {
+      const Level& level = levels_[std::size_t{unit} * sites_ + site];
+      if (!is_known(level, decision)) continue;
+      const Thresholds& least = holds_[unit] != 0 ? stay : enter;
+      const double usual = value(level);
+      const double above = usual - medians_[site];
+      if (usual < least.error || above < least.factor) continue;
+      keys_[unit] = std::max(keys_[unit], linear_exp2(2 * above) / costs_[unit]);
+    }
+  }
+  return keys_;
+}
+
+double ErrorLevels::usual_error(UnitIndex unit, std::uint32_t site, std::uint64_t decision) const {
+  if (!is_on()) return std::numeric_limits<double>::quiet_NaN();
+  const Level& level = levels_[std::size_t{unit} * sites_ + site];
+  return is_known(level, decision) ? linear_exp2(value(level)) : std::numeric_limits<double>::quiet_NaN();
+}
+
+void ErrorLevels::save_unit(UnitIndex unit, std::uint64_t decision, std::span<LevelState> sites) const {
+  for (std::uint32_t site = 0; site < sites_; ++site) {
+    const Level& level = levels_[std::size_t{unit} * sites_ + site];
+    if (!is_recent(level, decision)) continue;  // it would start afresh
+    sites[site] = {level.samples, static_cast<std::uint32_t>(decision - level.last), level.sum};
+  }
+}
+
+void ErrorLevels::restore_unit(UnitIndex unit, std::uint64_t decision, std::span<const LevelState> sites) {
+  for (std::uint32_t site = 0; site < sites_; ++site) {
+    const LevelState& saved = sites[site];
+    if (saved.samples == 0) continue;
+    levels_[std::size_t{unit} * sites_ + site] = {saved.samples, saved.sum, decision - saved.age};
+    most_samples_ = std::max(most_samples_, saved.samples);
+  }
+  weights_.extend_to(most_samples_);
+}
+
+}  // namespace gnmr
