@@ -57,6 +57,12 @@ std::vector<std::string> OptionFlags::named() const {
   if (!config_path_.empty()) {
     with_exit_code(kInputError, [&] { return io::read_options_file(config_path_, preset_, &names); });
   }
+  for (std::string& name : named_by_flags()) names.push_back(std::move(name));
+  return names;
+}
+
+std::vector<std::string> OptionFlags::named_by_flags() const {
+  std::vector<std::string> names;
   for (const auto& [name, text] : values_) names.push_back(name);
   return names;
 }

@@ -30,6 +30,9 @@ class OptionFlags {
   /// The options that the file or a flag names.
   std::vector<std::string> named() const;
 
+  /// The options that a flag names.
+  std::vector<std::string> named_by_flags() const;
+
   /// The file that was given with --config; empty: none.
   const std::string& config_path() const { return config_path_; }
 

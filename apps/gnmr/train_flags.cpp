@@ -6,10 +6,11 @@
 #include <CLI/CLI.hpp>
 #include <variant>
 
-#include "gnmr/core/controller.h"
+#include "gnmr/core/error.h"
 #include "gnmr/exit_codes.h"
 #include "gnmr/flag_values.h"
 #include "gnmr/io/options_json.h"
+#include "gnmr/lab/experiment_check.h"
 #include "gnmr/recipes/recipe.h"
 
 namespace gnmr::app {
@@ -60,10 +61,10 @@ run::TrainSettings TrainFlags::settings() const {
   run::TrainSettings settings = settings_;
   settings.options = options_.options();
   with_exit_code(kUsageError, [&] {
-    run::validate(settings);
-    if (settings.controller == "gnmr") {
-      const std::uint32_t sites = settings.recipe == "none" ? 0 : 3;  // without a low path nothing is measured
-      refuse_without_effect(settings.options, {.can_rerun = true, .sites = sites}, options_.named());
+    lab::check_settings(settings);
+    for (const std::string& option : options_.named()) {
+      const std::string why = run::why_without_effect(option, settings);
+      if (!why.empty()) throw Error(fmt::format("option `{}`: has no effect, since {}; leave it out", option, why));
     }
     // The name of a recipe is known here already; what a file holds is for the engine.
     const bool is_file = settings.recipe.ends_with(".json") || settings.recipe.find('/') != std::string::npos;

@@ -16,6 +16,7 @@
 #include "gnmr/exit_codes.h"
 #include "gnmr/flag_values.h"
 #include "gnmr/html_output.h"
+#include "gnmr/io/json_text.h"
 #include "gnmr/io/options_json.h"
 #include "gnmr/io/whole_file.h"
 #include "gnmr/live_view.h"
@@ -73,6 +74,34 @@ void check(const TuneArguments& arguments) {
       }
     });
   }
+}
+
+/// A log is replayed by norms, and with --evidence by errors too; nothing is held or run again. What a --config file
+/// names besides goes on to the file that --write writes.
+void refuse_options_without_effect(const TuneArguments& arguments) {
+  Options tried = arguments.flags.options();
+  Backend backend = norms_only();
+  if (!arguments.evidence_path.empty()) {
+    tried.selector = Selector::evidence;
+    backend.sites = 1;
+    backend.expected_errors = {arguments.expected_error};
+  }
+  if (tried.noise_factor == 0) tried.noise_factor = 1;  // others are tried too
+  with_exit_code(kUsageError, [&] { refuse_without_effect(tried, backend, arguments.flags.named_by_flags()); });
+}
+
+/// A file for --config: no run refuses what is in it, since options that would have no effect are left out.
+std::string options_file(const Options& options) {
+  const Backend measures_all{.can_rerun = true, .sites = 1, .expected_errors = {1}};
+  io::JsonText text;
+  text.object([&] {
+    for (const OptionSpec& spec : option_specs()) {
+      if (!why_without_effect(spec.name, options, measures_all).empty()) continue;
+      const std::string value = io::option_text(spec, spec.get(options));
+      spec.is_word() ? text.key(spec.name).text(value) : text.key(spec.name).plain(value);
+    }
+  });
+  return text.str() + "\n";
 }
 
 /// Reads the run in blocks, each replayed under all candidates.
@@ -164,6 +193,7 @@ TuneOutcome sweep(const TuneArguments& arguments, ProgressLine& progress, std::v
 int tune(TuneArguments& arguments) {
   check_trace_flags(arguments.input);
   check(arguments);
+  refuse_options_without_effect(arguments);
   ProgressLine progress(stderr, !arguments.quiet);
   std::vector<std::string> notes;
   const TuneOutcome outcome = sweep(arguments, progress, notes);
@@ -173,7 +203,7 @@ int tune(TuneArguments& arguments) {
   }
   with_exit_code(kOutputError, [&] {
     if (!arguments.write_path.empty()) {
-      io::replace_file(arguments.write_path, io::write_options(outcome.choice.options) + "\n");
+      io::replace_file(arguments.write_path, options_file(outcome.choice.options));
     }
     if (arguments.out_path.empty()) return;
     const std::string page = report::sweep_html(tune_page(outcome, "gnmr " GNMR_VERSION));

@@ -84,9 +84,9 @@ class ColumnList {
     add_option("fall", "fall_tau: Fall-GNMR above this is a risk", &Options::fall_tau, false);
     add_option("noise", "noise_factor: thresholds are at least this many usual changes", &Options::noise_factor, false);
     if (evidence_) {
-      add_option("error", "error_factor: an error above this many times the usual stands out", &Options::error_factor,
-                 true);
-      add_option("ceiling", "error_ceiling: an error above this many times the format's own stands out",
+      add_option("error", "error_factor: an error above this many times the usual is an outlier",
+                 &Options::error_factor, true);
+      add_option("ceiling", "error_ceiling: an error above this many times the format's own is an outlier",
                  &Options::error_ceiling, true);
     }
     add("lock", "lock_steps: steps that a recovery lasts",
@@ -96,8 +96,8 @@ class ColumnList {
   }
 
   void add_counts() {
-    add_score("risks/1000", "risks a thousand unit-steps", &lab::TuneScore::risk_rate);
-    add_score("own", "risks outside common steps, a thousand unit-steps", &lab::TuneScore::own_rate);
+    add_score("risks/1000", "risks per thousand unit-steps", &lab::TuneScore::risk_rate);
+    add_score("own", "risks outside common steps, per thousand unit-steps", &lab::TuneScore::own_rate);
     if (!outcome_.rule.truth && !outcome_.rule.healthy) {
       add_score("calm", "own, in the calmest nine tenths of the run", &lab::TuneScore::calm_rate);
     }

@@ -40,7 +40,7 @@ class ErrorText {
 
 thread_local ErrorText thread_error;
 
-constexpr std::size_t kListCount = 6;
+constexpr std::size_t kListCount = 9;
 
 // The caller's own mistakes, apart from what gnmr::Error tells.
 struct WrongArgument {
@@ -53,11 +53,25 @@ struct gnmr_controller {
   gnmr_controller(std::vector<gnmr::Unit> units, const gnmr::Options& options, const gnmr::Backend& backend)
       : controller(std::move(units), options, backend), options_json(gnmr::io::write_options(options)) {
     for (auto& list : lists) list.reserve(controller.units().size());
+    paths.reserve(controller.units().size());
+    gate_flags.reserve(controller.units().size());
+    findings.reserve(controller.units().size());
+    clip.reserve(controller.guard() == gnmr::Guard::clip ? controller.units().size() : 0);
+  }
+
+  // Views of a plan end with the next call: an early report already plans the step after it.
+  void keep(const gnmr::StepPlan& given) {
+    keep_list(GNMR_LIST_MEASURE, given.measure);
+    paths.assign(given.path.begin(), given.path.end());
+    gate_flags.assign(given.gate_flags.begin(), given.gate_flags.end());
+    last_step = given.step;
   }
 
   // Views of an outcome end with the next call; what a caller may ask for later is kept.
   void keep(const gnmr::Outcome& given) {
     outcome = given;
+    findings.assign(given.findings.begin(), given.findings.end());
+    clip.assign(given.clip.begin(), given.clip.end());
     keep_list(GNMR_LIST_RISKS, given.alarm.risks);
     if (given.decided_step) keep(given.decision);
   }
@@ -68,16 +82,23 @@ struct gnmr_controller {
     keep_list(GNMR_LIST_DENIED, given.denied);
     keep_list(GNMR_LIST_FUTILE, given.futile);
     keep_list(GNMR_LIST_RELEASED, given.released);
-    decision = given;
+    keep_list(GNMR_LIST_STANDING, given.standing);
+    keep_list(GNMR_LIST_NEWLY_STANDING, given.newly_standing);
+    decision = {.step = given.step, .common = given.common, .recovered_cost = given.recovered_cost};
   }
 
   // The recoveries of a state that was loaded, as if it had just decided on them.
-  void keep_loaded(std::int64_t last_step) {
-    outcome = {};
-    plan = {};
-    keep_list(GNMR_LIST_RISKS, {});
-    gnmr::Decision loaded{.step = last_step, .recovered = controller.recovered()};
-    for (const gnmr::UnitIndex unit : loaded.recovered) loaded.recovered_cost += controller.units()[unit].cost;
+  void keep_loaded(std::int64_t decided_step) {
+    keep(gnmr::Outcome{});
+    keep(gnmr::StepPlan{});
+    const std::vector<gnmr::UnitState> saved = controller.save().units;
+    std::vector<gnmr::UnitIndex> standing;
+    gnmr::Decision loaded{.step = decided_step, .recovered = controller.recovered()};
+    for (const gnmr::UnitIndex unit : loaded.recovered) {
+      loaded.recovered_cost += controller.units()[unit].cost;
+      if (saved[unit].admitted_for == gnmr::RiskKind::coarse) standing.push_back(unit);
+    }
+    loaded.standing = standing;
     keep(loaded);
   }
 
@@ -87,8 +108,12 @@ struct gnmr_controller {
 
   gnmr::Controller controller;
   std::string options_json;
-  gnmr::StepPlan plan;      // of the step that has begun last
-  gnmr::Outcome outcome;    // of the last report
+  std::int64_t last_step = 0;            // that has begun
+  std::vector<std::uint8_t> paths;       // in it, per unit; empty: none has begun
+  std::vector<std::uint8_t> gate_flags;  // likewise; empty: there is no gate
+  gnmr::Outcome outcome;                 // of the last report; what its views showed is below
+  std::vector<gnmr::Finding> findings;
+  std::vector<double> clip;
   gnmr::Decision decision;  // the last one; its lists are in `lists`
   std::array<std::vector<gnmr::UnitIndex>, kListCount> lists;
   mutable ErrorText error;
@@ -151,7 +176,7 @@ gnmr::Unit read_unit(const char* bytes, std::size_t size) {
   std::memcpy(&unit, bytes, sizeof(unit));
   require(unit.struct_size == size, "struct_size is not the same in all units");
   const bool plain = std::all_of(bytes + sizeof(unit), bytes + size, [](char byte) { return byte == 0; });
-  require(plain, "a unit uses members that this version of the library does not know");
+  require(plain && unit.reserved == 0, "a unit uses members that this version of the library does not know");
   require(unit.name != nullptr, "the name of a unit is NULL");
   return {.name = checked_text(unit.name, "unit name"),
           .cost = unit.cost,
@@ -179,7 +204,7 @@ Struct read_struct(const Struct* given, const char* name) {
   const char* const bytes = reinterpret_cast<const char*>(given);
   const bool plain =
       std::all_of(bytes + sizeof(Struct), bytes + given->struct_size, [](char byte) { return byte == 0; });
-  require(plain, "a struct uses members that this version of the library does not know");
+  require(plain && given->reserved == 0, "a struct uses members that this version of the library does not know");
   return *given;
 }
 
@@ -216,11 +241,12 @@ gnmr::StepReport read_report(const gnmr_report* given) {
   return read;
 }
 
-gnmr_outcome written(const gnmr::Outcome& outcome) {
+gnmr_outcome written(const gnmr_controller& controller) {
+  const gnmr::Outcome& outcome = controller.outcome;
   return {.struct_size = 0,
           .step = outcome.step,
           .in_force_from = outcome.in_force_from,
-          .findings = outcome.findings.size(),
+          .findings = controller.findings.size(),
           .decided = outcome.decided_step ? 1 : 0,
           .action = static_cast<std::int32_t>(outcome.action),
           .rerun = static_cast<std::int32_t>(outcome.rerun),
@@ -281,16 +307,18 @@ gnmr_status gnmr_begin(gnmr_controller* controller, int64_t step, gnmr_plan* pla
   return guarded(controller, GNMR_ERROR_INPUT, [&] {
     require_controller(controller);
     require(plan == nullptr || plan->struct_size >= sizeof(std::size_t), "struct_size is not set");
-    controller->plan = controller->controller.begin(step);
+    const gnmr::StepPlan& made = controller->controller.begin(step);
+    controller->keep(made);
     if (plan == nullptr) return;
-    const gnmr::StepPlan& made = controller->plan;
     hand_out<gnmr_plan>({.struct_size = 0,
                          .step = made.step,
                          .batch = made.batch,
                          .recovered = made.recovered.size(),
+                         .measure = made.measure.size(),
                          .pass = static_cast<std::int32_t>(made.pass),
                          .again = made.again ? 1 : 0,
-                         .hold = static_cast<std::int32_t>(made.hold)},
+                         .hold = static_cast<std::int32_t>(made.hold),
+                         .reserved = 0},
                         plan);
   });
 }
@@ -298,16 +326,15 @@ gnmr_status gnmr_begin(gnmr_controller* controller, int64_t step, gnmr_plan* pla
 gnmr_status gnmr_paths(const gnmr_controller* controller, uint8_t* paths, size_t count) {
   return guarded(controller, GNMR_ERROR_INPUT, [&] {
     require_units(controller, paths, count);
-    const std::span<const std::uint8_t> made = controller->plan.path;
-    if (made.empty() && count > 0) throw gnmr::Error("expected gnmr_begin() before gnmr_paths()");
-    std::copy(made.begin(), made.end(), paths);
+    if (controller->paths.empty() && count > 0) throw gnmr::Error("expected gnmr_begin() before gnmr_paths()");
+    std::copy(controller->paths.begin(), controller->paths.end(), paths);
   });
 }
 
 gnmr_status gnmr_gate_flags(const gnmr_controller* controller, uint8_t* flags, size_t count) {
   return guarded(controller, GNMR_ERROR_INPUT, [&] {
     require_units(controller, flags, count);
-    const std::span<const std::uint8_t> made = controller->plan.gate_flags;
+    const std::vector<std::uint8_t>& made = controller->gate_flags;
     if (made.empty() && count > 0) throw gnmr::Error("expected lag 1 and gnmr_begin() before gnmr_gate_flags()");
     std::copy(made.begin(), made.end(), flags);
   });
@@ -318,16 +345,15 @@ gnmr_status gnmr_report_step(gnmr_controller* controller, const gnmr_report* rep
     require_controller(controller);
     require(outcome == nullptr || outcome->struct_size >= sizeof(std::size_t), "struct_size is not set");
     controller->keep(controller->controller.report(read_report(report)));
-    if (outcome != nullptr) hand_out<gnmr_outcome>(written(controller->outcome), outcome);
+    if (outcome != nullptr) hand_out<gnmr_outcome>(written(*controller), outcome);
   });
 }
 
 gnmr_status gnmr_clip(const gnmr_controller* controller, double* coefficients, size_t count) {
   return guarded(controller, GNMR_ERROR_INPUT, [&] {
     require_units(controller, coefficients, count);
-    const std::span<const double> clip = controller->outcome.clip;
     std::fill_n(coefficients, count, 1.0);
-    std::copy(clip.begin(), clip.end(), coefficients);
+    std::copy(controller->clip.begin(), controller->clip.end(), coefficients);
   });
 }
 
@@ -337,12 +363,17 @@ gnmr_status gnmr_findings(const gnmr_controller* controller, gnmr_finding* findi
     require_controller(controller);
     require(count != nullptr, "count is NULL");
     require(findings != nullptr || capacity == 0, "findings is NULL");
-    const std::span<const gnmr::Finding> found = controller->outcome.findings;
+    const std::vector<gnmr::Finding>& found = controller->findings;
     *count = found.size();
     fits = found.size() <= capacity;
     for (std::size_t index = 0; fits && index < found.size(); ++index) {
       const gnmr::Finding& one = found[index];
-      findings[index] = {.unit = one.unit, .site = one.site, .error = one.error, .excess = one.excess};
+      findings[index] = {.unit = one.unit,
+                         .site = one.site,
+                         .error = one.error,
+                         .excess = one.excess,
+                         .kind = GNMR_FINDING_ACUTE,
+                         .reserved = 0};
     }
   });
   if (status == GNMR_OK && !fits) return fail(controller, GNMR_ERROR_CAPACITY, "there are more findings than places");
@@ -367,7 +398,8 @@ gnmr_status gnmr_get_alarm(const gnmr_controller* controller, gnmr_alarm* out) {
                           .finite = alarm.finite,
                           .risks = controller->lists[GNMR_LIST_RISKS].size(),
                           .centre = alarm.centre,
-                          .common = alarm.common ? 1 : 0},
+                          .common = alarm.common ? 1 : 0,
+                          .reserved = 0},
                          out);
   });
 }
@@ -383,8 +415,11 @@ gnmr_status gnmr_get_decision(const gnmr_controller* controller, gnmr_decision* 
                              .denied = lists[GNMR_LIST_DENIED].size(),
                              .futile = lists[GNMR_LIST_FUTILE].size(),
                              .released = lists[GNMR_LIST_RELEASED].size(),
+                             .standing = lists[GNMR_LIST_STANDING].size(),
+                             .newly_standing = lists[GNMR_LIST_NEWLY_STANDING].size(),
                              .recovered_cost = controller->decision.recovered_cost,
-                             .common = controller->decision.common ? 1 : 0},
+                             .common = controller->decision.common ? 1 : 0,
+                             .reserved = 0},
                             out);
   });
 }
@@ -467,7 +502,7 @@ gnmr_status gnmr_save(gnmr_controller* controller, const char* path) {
     // With lag 0 batches have the numbers of their steps, unless steps were left out or an earlier run left some
     // waiting.
     const gnmr::PlanState& plan = controller->controller.plan_state();
-    const bool with_batches = plan.next_batch != 0 && plan.next_batch != controller->plan.step + 1;
+    const bool with_batches = plan.next_batch != 0 && plan.next_batch != controller->last_step + 1;
     if (controller->controller.options().lag == 1 || with_batches || !plan.waiting.empty()) {
       gnmr::io::add_plan(controller->controller, with_batches, {}, sections);
     }
@@ -493,7 +528,8 @@ gnmr_status gnmr_load(gnmr_controller* controller, const char* path, gnmr_load_r
                                 .noise_beta_changed = found.noise_beta_changed ? 1 : 0,
                                 .window_changed = found.window_changed ? 1 : 0,
                                 .error_beta_changed = found.error_beta_changed ? 1 : 0,
-                                .sites_changed = found.sites_changed ? 1 : 0},
+                                .sites_changed = found.sites_changed ? 1 : 0,
+                                .reserved = 0},
                                report);
   });
 }

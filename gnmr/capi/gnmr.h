@@ -24,8 +24,8 @@
  *   }
  *   gnmr_destroy(controller);
  *
- * Goals: plain C99; no exception and no C++ type crosses; what is compiled against one version runs with every later
- * one of the same major version.
+ * Goals: plain C99; no exception and no C++ type crosses; from version 1 on, what is compiled against one version runs
+ * with every later one of the same major version. Until then it runs with its own minor version only.
  * Non-goals: traces, journals, other people's logs (the C++ headers and the program `gnmr` have them).
  *
  * Memory: what is handed in is read during the call only and stays the caller's. What comes out is copied into the
@@ -37,8 +37,9 @@
  * was before the call (but for gnmr_get_signals), and gnmr_error_text says what was wrong. NaN, infinity and zero among
  * norms are data, not errors.
  *
- * Structs begin with their size, so that they can grow: use the GNMR_..._INIT values. Later versions only add members
- * at the end, functions, and values of the enumerations.
+ * Structs begin with their size, so that they can grow: use the GNMR_..._INIT values. They have no padding in which a
+ * later member could hide. `reserved` is 0; in a struct that goes in, another value is an error. From version 1 on
+ * later versions only add members at the end, meanings of `reserved`, functions, and values of the enumerations.
  */
 #ifndef GNMR_H_
 #define GNMR_H_
@@ -48,7 +49,7 @@
 
 /* The version of this interface; it is not that of the project. Until version 1 any minor version may change it. */
 #define GNMR_API_VERSION_MAJOR 0
-#define GNMR_API_VERSION_MINOR 2
+#define GNMR_API_VERSION_MINOR 3
 #define GNMR_API_VERSION_PATCH 0
 
 #if defined(__GNUC__)
@@ -95,20 +96,24 @@ typedef struct gnmr_unit {
   int64_t cost;       /* at least 1, say multiply-adds */
   const char* group;  /* UTF-8; NULL or "": none */
   int32_t forced;     /* not 0: kept high or low by the user, watched, but never admitted and in no budget */
+  int32_t reserved;
 } gnmr_unit;
 #define GNMR_UNIT_INIT \
-  { sizeof(gnmr_unit), NULL, 1, NULL, 0 }
+  { sizeof(gnmr_unit), NULL, 1, NULL, 0, 0 }
 
 /* What the caller can do, and what it measures. */
 typedef struct gnmr_backend {
-  size_t struct_size;            /* sizeof(gnmr_backend) */
-  int32_t can_rerun;             /* not 0: a step can run again before its update; without: neither trial nor replay */
-  int32_t can_hold;              /* not 0: `action` of an outcome is followed, and with lag 1 there is a gate */
-  uint32_t sites;                /* errors per unit, 0 to 16 */
+  size_t struct_size; /* sizeof(gnmr_backend) */
+  int32_t can_rerun;  /* not 0: a step can run again before its update; without: neither trial nor replay */
+  int32_t can_hold;   /* not 0: `action` of an outcome is followed, and with lag 1 you have a gate that holds updates by
+                         gnmr_gate_flags and the rules of docs/algorithm.md ("With a gate"). A caller without one says 0:
+                         else alarms by norms, which the gate should have raised, are lost */
+  uint32_t sites;     /* errors per unit, 0 to 16 */
+  uint32_t reserved;
   const double* expected_errors; /* the format's own error of each site, 0: unknown; NULL: none is known */
 } gnmr_backend;
 #define GNMR_BACKEND_INIT \
-  { sizeof(gnmr_backend), 0, 1, 0, NULL }
+  { sizeof(gnmr_backend), 0, 1, 0, 0, NULL }
 
 /* Makes a controller for units in forward order. `options_json` is a JSON object of options and `preset`; NULL: the
  * defaults. An option in it that has no effect with this backend is an error. `backend` NULL: GNMR_BACKEND_INIT, so
@@ -137,12 +142,14 @@ typedef struct gnmr_plan {
   int64_t step;
   int64_t batch;      /* which batch it takes; data and random numbers should go by it */
   uint64_t recovered; /* units in recovery in this step */
+  uint64_t measure;   /* of these, units whose low path is to be measured beside the step: GNMR_LIST_MEASURE */
   int32_t pass;       /* GNMR_PASS_... */
   int32_t again;      /* 1: the batch has run before */
   int32_t hold;       /* GNMR_HOLD_... */
+  int32_t reserved;
 } gnmr_plan;
 #define GNMR_PLAN_INIT \
-  { sizeof(gnmr_plan), 0, 0, 0, 0, 0, 0 }
+  { sizeof(gnmr_plan), 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* The step before it runs. After GNMR_ACTION_RERUN with lag 0 the same step begins again, as the rerun. With lag 1 a
  * step begins before the one before it is reported. `plan` may be NULL.
@@ -179,9 +186,10 @@ typedef struct gnmr_report {
   int32_t done;          /* GNMR_DONE_... */
   int32_t may_not_rerun; /* lag 0: 1: this step cannot run again */
   int32_t held;          /* lag 1: 1: the gate held the update */
+  int32_t reserved;
 } gnmr_report;
 #define GNMR_REPORT_INIT \
-  { sizeof(gnmr_report), 0, NULL, NULL, NULL, 0, NULL, 0, 0, 0, 0 }
+  { sizeof(gnmr_report), 0, NULL, NULL, NULL, 0, NULL, 0, 0, 0, 0, 0 }
 
 /* What to do with the update of the reported run. */
 enum {
@@ -223,12 +231,17 @@ GNMR_API gnmr_status gnmr_report_step(gnmr_controller* controller, const gnmr_re
  * the number of units. */
 GNMR_API gnmr_status gnmr_clip(const gnmr_controller* controller, double* coefficients, size_t count);
 
-/* A unit with an error above its limit: the site where it is highest above. */
+/* What a finding is. */
+enum { GNMR_FINDING_ACUTE = 0 /* an error above its limit */ };
+
+/* A unit with an error above its limit: the site where it is highest above. An array of them: it does not grow. */
 typedef struct gnmr_finding {
   uint32_t unit;
   uint32_t site;
   double error;
-  double excess; /* error over its limit, above 1 */
+  double excess;     /* error over its limit, above 1 */
+  uint32_t kind;     /* GNMR_FINDING_... */
+  uint32_t reserved; /* 0 */
 } gnmr_finding;
 
 /* Copies the findings of the last report: of its trial, else of its errors; units ascend. `*count` becomes their
@@ -257,9 +270,10 @@ typedef struct gnmr_alarm {
   uint64_t risks;   /* units at risk */
   double centre;    /* mean ratio of the step, each capped at 2 */
   int32_t common;   /* 1: the cause is common to the units, nothing is admitted */
+  int32_t reserved;
 } gnmr_alarm;
 #define GNMR_ALARM_INIT \
-  { sizeof(gnmr_alarm), 0, 0, 0, 0, 0.0, 0 }
+  { sizeof(gnmr_alarm), 0, 0, 0, 0, 0.0, 0, 0 }
 
 /* The alarm of the last report; zeros and a centre of 1 before the first and after gnmr_load. */
 GNMR_API gnmr_status gnmr_get_alarm(const gnmr_controller* controller, gnmr_alarm* out);
@@ -269,20 +283,23 @@ typedef struct gnmr_decision {
   size_t struct_size; /* set by the caller: sizeof(gnmr_decision) */
   int64_t step;
   uint64_t recovered; /* units in recovery from the next step on */
-  uint64_t admitted;
+  uint64_t admitted;  /* not to standing recovery */
   uint64_t denied;
-  uint64_t futile;   /* released, and still as bad as before */
-  uint64_t released; /* the futile ones included */
+  uint64_t futile;         /* released, and still as bad as before */
+  uint64_t released;       /* the futile ones included, and those that lost their place to others */
+  uint64_t standing;       /* in standing recovery: their errors are always far above those of other units */
+  uint64_t newly_standing; /* of these, the ones that were not before */
   int64_t recovered_cost;
   int32_t common;
+  int32_t reserved;
 } gnmr_decision;
 #define GNMR_DECISION_INIT \
-  { sizeof(gnmr_decision), 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(gnmr_decision), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* The last decision; after gnmr_load, the recoveries that were loaded; zeros before the first. */
 GNMR_API gnmr_status gnmr_get_decision(const gnmr_controller* controller, gnmr_decision* out);
 
-/* Lists of units. All but the risks are of the last decision and stay until the next one. */
+/* Lists of units. Unless they say something else they are of the last decision and stay until the next one. */
 typedef int32_t gnmr_list;
 enum {
   GNMR_LIST_RECOVERED = 0,
@@ -290,7 +307,10 @@ enum {
   GNMR_LIST_DENIED = 2,
   GNMR_LIST_FUTILE = 3,
   GNMR_LIST_RELEASED = 4,
-  GNMR_LIST_RISKS = 5 /* of the last report */
+  GNMR_LIST_RISKS = 5, /* of the last report */
+  GNMR_LIST_STANDING = 6,
+  GNMR_LIST_NEWLY_STANDING = 7,
+  GNMR_LIST_MEASURE = 8 /* of the step that has begun last: run high, and their low paths are measured beside it */
 };
 
 /* How many units a list has. */
@@ -304,8 +324,15 @@ GNMR_API gnmr_status gnmr_list_copy(const gnmr_controller* controller, gnmr_list
 /* One byte per unit: 1 where it is in recovery by the last decision, else 0. `count` is the number of units. */
 GNMR_API gnmr_status gnmr_recovered_mask(const gnmr_controller* controller, uint8_t* mask, size_t count);
 
-/* Why a unit is at risk. */
-enum { GNMR_RISK_NONE = 0, GNMR_RISK_NON_FINITE = 1, GNMR_RISK_RISE = 2, GNMR_RISK_FALL = 3 };
+/* Why a unit is at risk, or in recovery. No norm has the last two. */
+enum {
+  GNMR_RISK_NONE = 0,
+  GNMR_RISK_NON_FINITE = 1,
+  GNMR_RISK_RISE = 2,
+  GNMR_RISK_FALL = 3,
+  GNMR_RISK_ERROR = 4, /* an error above its limit */
+  GNMR_RISK_COARSE = 5 /* errors that are always far above those of other units: standing recovery */
+};
 
 /* The signals of one unit; NaN where one is not defined. */
 typedef struct gnmr_signals {
@@ -358,9 +385,10 @@ typedef struct gnmr_load_report {
   int32_t window_changed;
   int32_t error_beta_changed; /* 1: usual errors start afresh */
   int32_t sites_changed;      /* 1: likewise */
+  int32_t reserved;
 } gnmr_load_report;
 #define GNMR_LOAD_REPORT_INIT \
-  { sizeof(gnmr_load_report), 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(gnmr_load_report), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* Takes over the state in a file: histories by unit name, the controller's options win. `report` may be NULL. */
 GNMR_API gnmr_status gnmr_load(gnmr_controller* controller, const char* path, gnmr_load_report* report);

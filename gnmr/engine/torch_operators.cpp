@@ -2,9 +2,8 @@
 // What Python finds in the library, with torch.ops.load_library: `torch.ops.gnmr.train(settings, group)`.
 #include <torch/library.h>
 
-#include <nlohmann/json.hpp>
-
 #include "gnmr/engine/experiment.h"
+#include "gnmr/io/json.h"
 #include "gnmr/torch/collective.h"
 #include "gnmr/torch/squared_norm.h"
 #include "gnmr/train/trainer.h"
@@ -37,22 +36,20 @@ std::string train_rank(const std::string& settings_json, const std::string& grou
   std::unique_ptr<nn::Collective> together;
   if (!group.empty()) together = nn::process_group(group);
   SilentObserver observer;
-  train::Trainer trainer(settings, observer, together != nullptr ? *together : alone, make_experiment);
+  train::Trainer trainer(settings, observer, together != nullptr ? *together : alone, makers());
   const run::TrainOutcome outcome = trainer.run();
-  nlohmann::json weights = nlohmann::json::array();
+  io::OrderedJson weights = io::OrderedJson::array();
   for (const at::Tensor& parameter : trainer.model().parameters()) weights.push_back(nn::squared_norm(parameter));
-  nlohmann::json result;
-  result["losses"] = observer.losses;
-  result["seconds"] = observer.seconds;
-  result["norm_share"] = outcome.norm_seconds / outcome.step_seconds;
-  result["control_share"] = outcome.control_seconds / outcome.step_seconds;
-  result["notes"] = observer.notes;
-  result["recovered"] = trainer.recovered_by_step();
-  result["risks"] = outcome.risks;
-  result["admissions"] = outcome.admissions;
-  result["loss_high"] = outcome.loss_high.value_or(0);
-  result["weights"] = std::move(weights);
-  return result.dump();
+  return io::json_line({{"admissions", outcome.admissions},
+                        {"control_share", outcome.control_seconds / outcome.step_seconds},
+                        {"loss_high", outcome.loss_high.value_or(0)},
+                        {"losses", observer.losses},
+                        {"norm_share", outcome.norm_seconds / outcome.step_seconds},
+                        {"notes", observer.notes},
+                        {"recovered", trainer.recovered_by_step()},
+                        {"risks", outcome.risks},
+                        {"seconds", observer.seconds},
+                        {"weights", std::move(weights)}});
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ constexpr double kTwoTo53 = 9007199254740992.0;  // whole numbers below it are e
 
 /// Looks at a text without making a document of it. The library's own parser with a callback is not linear: behind each
 /// value it walks through all values beside it.
-class RepeatedKeyFinder : public nlohmann::json_sax<Json> {
+class RepeatedKeyFinder : public JsonEvents {
  public:
   bool start_object(std::size_t) override {
     if (depth_ == open_.size()) open_.emplace_back();
@@ -79,6 +79,11 @@ std::int64_t whole_of(const Json& value, const std::string& path, std::string_vi
   fail_type(path, key, "a whole number of 64 bits", value);
 }
 
+bool truth_of(const Json& value, const std::string& path, std::string_view key) {
+  if (!value.is_boolean()) fail_type(path, key, "true or false", value);
+  return value.get<bool>();
+}
+
 std::string text_of(const Json& value, const std::string& path, std::string_view key) {
   if (!value.is_string()) fail_type(path, key, "a string", value);
   return value.get<std::string>();
@@ -96,6 +101,10 @@ Json parse_json(std::string_view text, RepeatedKeys repeated) {
   } catch (const Json::exception& error) {
     throw Error(json_error_text(error.what(), text));
   }
+}
+
+std::string json_line(const OrderedJson& document) {
+  return document.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 OrderedJson json_number(double value) {
@@ -143,9 +152,7 @@ std::optional<std::uint64_t> JsonObject::count_if(std::string_view key) const {
 
 std::optional<bool> JsonObject::truth_if(std::string_view key) const {
   const Json* const value = find(key);
-  if (value == nullptr) return std::nullopt;
-  if (!value->is_boolean()) fail_type(path_, key, "true or false", *value);
-  return value->get<bool>();
+  return value == nullptr ? std::nullopt : std::optional(truth_of(*value, path_, key));
 }
 
 std::optional<std::string> JsonObject::text_if(std::string_view key) const {
@@ -159,7 +166,7 @@ std::optional<JsonObject> JsonObject::object_if(std::string_view key) const {
                           : std::optional<JsonObject>(std::in_place, *value, fmt::format("{}{}.", path_, key));
 }
 
-const Json& JsonObject::list(std::string_view key, std::string_view expected) const {
+const Json& JsonObject::list_of(std::string_view key, std::string_view expected) const {
   const Json* const value = find(key);
   if (value == nullptr) fail_missing(key);
   if (!value->is_array()) fail_type(path_, key, expected, *value);
@@ -168,29 +175,56 @@ const Json& JsonObject::list(std::string_view key, std::string_view expected) co
 
 std::vector<double> JsonObject::numbers(std::string_view key) const {
   std::vector<double> numbers;
-  for (const Json& value : list(key, "a list of numbers")) numbers.push_back(number_of(value, path_, key));
+  for (const Json& value : list_of(key, "a list of numbers")) numbers.push_back(number_of(value, path_, key));
   return numbers;
 }
 
 std::vector<std::int64_t> JsonObject::wholes(std::string_view key) const {
   std::vector<std::int64_t> numbers;
-  for (const Json& value : list(key, "a list of whole numbers")) numbers.push_back(whole_of(value, path_, key));
+  for (const Json& value : list_of(key, "a list of whole numbers")) numbers.push_back(whole_of(value, path_, key));
   return numbers;
 }
 
 std::vector<std::string> JsonObject::texts(std::string_view key) const {
   std::vector<std::string> texts;
-  for (const Json& value : list(key, "a list of strings")) texts.push_back(text_of(value, path_, key));
+  for (const Json& value : list_of(key, "a list of strings")) texts.push_back(text_of(value, path_, key));
   return texts;
 }
 
 std::vector<JsonObject> JsonObject::objects(std::string_view key) const {
   std::vector<JsonObject> objects;
-  for (const Json& value : list(key, "a list of objects")) {
+  for (const Json& value : list_of(key, "a list of objects")) {
     objects.emplace_back(value, fmt::format("{}{}[{}].", path_, key, objects.size()));
   }
   return objects;
 }
+
+JsonList JsonObject::list(std::string_view key) const {
+  return JsonList(list_of(key, "a list"), fmt::format("{}{}", path_, key));
+}
+
+JsonList::JsonList(const Json& value, std::string path) : value_(&value), path_(std::move(path)) {
+  if (value.is_array()) return;
+  if (path_.empty()) throw Error(fmt::format("expected a list, got {}", value.type_name()));
+  fail_type(path_, "", "a list", value);
+}
+
+const Json& JsonList::at(std::size_t index) const {
+  if (index >= size()) throw Error(fmt::format("`{}[{}]` is missing", path_, index));
+  return (*value_)[index];
+}
+
+std::int64_t JsonList::whole(std::size_t index) const { return whole_of(at(index), path_, fmt::format("[{}]", index)); }
+
+bool JsonList::truth(std::size_t index) const { return truth_of(at(index), path_, fmt::format("[{}]", index)); }
+
+std::string JsonList::text(std::size_t index) const { return text_of(at(index), path_, fmt::format("[{}]", index)); }
+
+JsonObject JsonList::object(std::size_t index) const {
+  return JsonObject(at(index), fmt::format("{}[{}].", path_, index));
+}
+
+JsonList JsonList::list(std::size_t index) const { return JsonList(at(index), fmt::format("{}[{}]", path_, index)); }
 
 void JsonObject::check_version(std::int64_t known) const {
   const std::int64_t version = whole("version");

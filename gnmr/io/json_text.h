@@ -44,6 +44,58 @@ void append_json_member(std::string& out, std::string_view key, const Value& val
   }
 }
 
+/// A document that is written piece by piece; commas come by themselves.
+class JsonText {
+ public:
+  void text(std::string_view value) {
+    separate();
+    append_json_string(text_, value);
+  }
+  void truth(bool value) { plain(value ? "true" : "false"); }
+
+  /// A value that is JSON already: a number with as many digits as its reader needs, `null`.
+  void plain(std::string_view value) {
+    separate();
+    text_ += value;
+  }
+
+  /// The key of the value that comes next; returns the document.
+  JsonText& key(std::string_view name) {
+    text(name);
+    text_ += ':';
+    return *this;
+  }
+
+  /// An object with the keys and values that `members` writes.
+  template <class Members>
+  void object(const Members& members) {
+    separate();
+    text_ += '{';
+    members();
+    text_ += '}';
+  }
+
+  /// An array with what `write` writes for each item.
+  template <class Items, class Write>
+  void array(const Items& items, const Write& write) {
+    separate();
+    text_ += '[';
+    for (const auto& item : items) write(item);
+    text_ += ']';
+  }
+
+  const std::string& str() const { return text_; }
+
+ private:
+  void separate() {
+    if (text_.empty()) return;
+    const char last = text_.back();
+    if (last != '[' && last != '{' && last != ':') text_ += ',';
+  }
+
+  std::string text_;
+};
+
 /// Throws an `Error` where brackets are nested deeper than any file of ours has them. To be called before a text
 /// becomes a document: documents are copied and printed by functions that call themselves for each level.
 void refuse_deep_json(std::string_view text);

@@ -3,15 +3,14 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 #include <optional>
+#include <unordered_set>
 
 #include "gnmr/core/error.h"
+#include "gnmr/io/json.h"
 
 namespace gnmr::io {
 namespace {
-
-using nlohmann::json;
 
 constexpr const char* kInFlightSection = "decisions_in_flight";
 constexpr const char* kGatedSection = "gated_steps";
@@ -19,108 +18,105 @@ constexpr std::array<const char*, 3> kPassWords{"step", "replay", "trial"};
 constexpr std::array<const char*, 3> kHoldWords{"never", "for_trial", "for_guard"};
 
 template <class Wanted>
-json names_of(const std::vector<Unit>& units, Wanted wanted) {
-  json names = json::array();
+OrderedJson names_of(const std::vector<Unit>& units, Wanted wanted) {
+  OrderedJson names = OrderedJson::array();
   for (UnitIndex unit = 0; unit < units.size(); ++unit) {
     if (wanted(unit)) names.push_back(units[unit].name);
   }
   return names;
 }
 
-json names_in(std::span<const UnitIndex> set, const std::vector<Unit>& units) {
+OrderedJson names_in(std::span<const UnitIndex> set, const std::vector<Unit>& units) {
   return names_of(units, [&](UnitIndex unit) { return std::binary_search(set.begin(), set.end(), unit); });
 }
 
-std::vector<UnitIndex> units_of(const std::vector<Unit>& units, const json& names) {
+std::vector<UnitIndex> units_of(const std::vector<Unit>& units, const JsonList& list) {
+  std::unordered_set<std::string> names;
+  for (std::size_t index = 0; index < list.size(); ++index) names.insert(list.text(index));
   std::vector<UnitIndex> set;
   for (UnitIndex unit = 0; unit < units.size(); ++unit) {
-    if (std::find(names.begin(), names.end(), units[unit].name) != names.end()) set.push_back(unit);
+    if (names.contains(units[unit].name)) set.push_back(unit);
   }
   return set;
 }
 
-[[noreturn]] void refuse_section(const char* section) {
-  throw Error("controller state: the section " + std::string(section) + " is damaged");
-}
-
 /// The place of a word in its list.
 template <class Kind>
-Kind kind_of(const json& word, std::span<const char* const> words) {
-  const auto found = std::find(words.begin(), words.end(), word.get<std::string>());
-  if (found == words.end()) refuse_section(kGatedSection);
+Kind kind_of(const JsonObject& object, std::string_view key, std::span<const char* const> words) {
+  const auto found = std::find(words.begin(), words.end(), object.text(key));
+  if (found == words.end()) object.fail(key, "unknown word");
   return static_cast<Kind>(found - words.begin());
 }
 
-json to_json(const PlannedStep& step) {
-  return {{"step", step.step},
+// Keys are in alphabetical order, as they have been since the first version.
+OrderedJson to_json(const PlannedStep& step) {
+  return {{"again", step.again},
           {"batch", step.batch},
-          {"pass", kPassWords[static_cast<std::size_t>(step.pass)]},
-          {"again", step.again},
-          {"hold", kHoldWords[static_cast<std::size_t>(step.hold)]},
-          {"may_rerun", step.may_rerun},
           {"begun", step.begun},
+          {"failed", step.failed},
+          {"hold", kHoldWords[static_cast<std::size_t>(step.hold)]},
           {"in_force", step.in_force},
-          {"failed", step.failed}};
+          {"may_rerun", step.may_rerun},
+          {"pass", kPassWords[static_cast<std::size_t>(step.pass)]},
+          {"step", step.step}};
 }
 
-PlannedStep planned_step(const json& step) {
-  return {.step = step.at("step").get<std::int64_t>(),
-          .batch = step.at("batch").get<std::int64_t>(),
-          .pass = kind_of<PassKind>(step.at("pass"), kPassWords),
-          .again = step.at("again").get<bool>(),
-          .hold = kind_of<HoldRule>(step.at("hold"), kHoldWords),
-          .may_rerun = step.at("may_rerun").get<bool>(),
-          .begun = step.at("begun").get<bool>(),
-          .in_force = step.at("in_force").get<bool>(),
-          .failed = step.at("failed").get<bool>()};
+PlannedStep planned_step(const JsonObject& step) {
+  return {.step = step.whole("step"),
+          .batch = step.whole("batch"),
+          .pass = kind_of<PassKind>(step, "pass", kPassWords),
+          .again = step.truth("again"),
+          .hold = kind_of<HoldRule>(step, "hold", kHoldWords),
+          .may_rerun = step.truth("may_rerun"),
+          .begun = step.truth("begun"),
+          .in_force = step.truth("in_force"),
+          .failed = step.truth("failed")};
 }
 
-json gated_section(const PlanState& state, const std::vector<Unit>& units, const PlanNotes& notes) {
-  json waiting = json::array();
+OrderedJson gated_section(const PlanState& state, const std::vector<Unit>& units, const PlanNotes& notes) {
+  OrderedJson waiting = OrderedJson::array();
   for (const WaitingBatch& batch : state.waiting) {
     waiting.push_back({{"batch", batch.batch}, {"pass", kPassWords[static_cast<std::size_t>(batch.pass)]}});
   }
-  json undecided = json::array();
+  OrderedJson undecided = OrderedJson::array();
   for (const PlannedStep& step : state.undecided) undecided.push_back(to_json(step));
-  json whys = json::array();
+  OrderedJson whys = OrderedJson::array();
   for (const auto& [batch, why] : notes.whys) whys.push_back({batch, why});
   const auto has = [&](UnitIndex unit, std::uint8_t flag) {
     return unit < state.flags.size() && (state.flags[unit] & flag) != 0;
   };
-  return {{"next_batch", state.next_batch},
-          {"waiting", waiting},
-          {"called", state.called},
-          {"undecided", undecided},
-          {"not_free", names_of(units, [&](UnitIndex unit) { return !has(unit, gate_flag::kFree); })},
-          {"zero_muted", names_of(units, [&](UnitIndex unit) { return has(unit, gate_flag::kZeroMuted); })},
-          {"whys", whys},
+  return {{"called", state.called},
           {"called_why", notes.called_why},
           {"disarm_step", notes.disarm_step},
-          {"disarm_why", notes.disarm_why}};
+          {"disarm_why", notes.disarm_why},
+          {"next_batch", state.next_batch},
+          {"not_free", names_of(units, [&](UnitIndex unit) { return !has(unit, gate_flag::kFree); })},
+          {"undecided", undecided},
+          {"waiting", waiting},
+          {"whys", whys},
+          {"zero_muted", names_of(units, [&](UnitIndex unit) { return has(unit, gate_flag::kZeroMuted); })}};
 }
 
-void read_gated(const std::string& text, const std::vector<Unit>& units, LoadedPlan& loaded) {
-  try {
-    const json section = json::parse(text);
-    PlanState& plan = loaded.plan;
-    PlanNotes notes;
-    plan.next_batch = section.at("next_batch").get<std::int64_t>();
-    plan.called = section.at("called").get<bool>();
-    for (const json& batch : section.at("waiting")) {
-      plan.waiting.push_back({batch.at("batch").get<std::int64_t>(), kind_of<PassKind>(batch.at("pass"), kPassWords)});
-    }
-    for (const json& step : section.at("undecided")) plan.undecided.push_back(planned_step(step));
-    plan.flags.assign(units.size(), gate_flag::kFree);
-    for (const UnitIndex unit : units_of(units, section.at("not_free"))) plan.flags[unit] = 0;
-    for (const UnitIndex unit : units_of(units, section.at("zero_muted"))) plan.flags[unit] |= gate_flag::kZeroMuted;
-    for (const json& why : section.at("whys")) notes.whys[why.at(0).get<std::int64_t>()] = why.at(1).get<std::string>();
-    notes.called_why = section.at("called_why").get<std::string>();
-    notes.disarm_step = section.at("disarm_step").get<std::int64_t>();
-    notes.disarm_why = section.at("disarm_why").get<std::string>();
-    loaded.notes = std::move(notes);
-  } catch (const json::exception&) {
-    refuse_section(kGatedSection);
+void read_gated(const JsonObject& section, const std::vector<Unit>& units, LoadedPlan& loaded) {
+  PlanState& plan = loaded.plan;
+  plan.next_batch = section.whole("next_batch");
+  plan.called = section.truth("called");
+  for (const JsonObject& batch : section.objects("waiting")) {
+    plan.waiting.push_back({batch.whole("batch"), kind_of<PassKind>(batch, "pass", kPassWords)});
   }
+  for (const JsonObject& step : section.objects("undecided")) plan.undecided.push_back(planned_step(step));
+  plan.flags.assign(units.size(), gate_flag::kFree);
+  for (const UnitIndex unit : units_of(units, section.list("not_free"))) plan.flags[unit] = 0;
+  for (const UnitIndex unit : units_of(units, section.list("zero_muted"))) plan.flags[unit] |= gate_flag::kZeroMuted;
+  PlanNotes notes{.called_why = section.text("called_why"),
+                  .disarm_step = section.whole("disarm_step"),
+                  .disarm_why = section.text("disarm_why")};
+  const JsonList whys = section.list("whys");
+  for (std::size_t index = 0; index < whys.size(); ++index) {
+    const JsonList why = whys.list(index);
+    notes.whys[why.whole(0)] = why.text(1);
+  }
+  loaded.notes = std::move(notes);
 }
 
 }  // namespace
@@ -128,25 +124,29 @@ void read_gated(const std::string& text, const std::vector<Unit>& units, LoadedP
 void add_plan(const Controller& controller, bool with_batches, const PlanNotes& notes, ExtraSections& sections) {
   const std::vector<Unit>& units = controller.units();
   const PlanState& plan = controller.plan_state();
-  json sets = json::array();
+  OrderedJson sets = OrderedJson::array();
   if (!plan.undecided.empty()) sets.push_back(names_in(plan.recovered, units));
   if (controller.decisions() > 0) sets.push_back(names_in(controller.recovered(), units));
-  sections.emplace(kInFlightSection, sets.dump());
+  sections.emplace(kInFlightSection, json_line(sets));
   if (!with_batches && controller.options().lag == 0 && plan.waiting.empty()) return;
-  const json section = gated_section(plan, units, notes);
-  sections.emplace(kGatedSection, section.dump(-1, ' ', false, json::error_handler_t::replace));
+  sections.emplace(kGatedSection, json_line(gated_section(plan, units, notes)));
+}
+
+std::string damaged_section(std::string_view section) {
+  return "controller state: the section " + std::string(section) + " is damaged";
 }
 
 LoadedPlan read_plan(const ExtraSections& sections, const std::vector<Unit>& units) {
   LoadedPlan loaded;
   if (const auto gated = sections.find(kGatedSection); gated != sections.end()) {
-    read_gated(gated->second, units, loaded);
+    read_json_object(gated->second, damaged_section(kGatedSection),
+                     [&](const JsonObject& section) { read_gated(section, units, loaded); });
   }
   std::vector<std::vector<UnitIndex>> sets;
   if (const auto in_flight = sections.find(kInFlightSection); in_flight != sections.end()) {
-    const auto given = json::parse(in_flight->second, nullptr, /*allow_exceptions=*/false);
-    if (!given.is_array()) refuse_section(kInFlightSection);
-    for (const json& names : given) sets.push_back(units_of(units, names));
+    read_json_list(in_flight->second, damaged_section(kInFlightSection), [&](const JsonList& given) {
+      for (std::size_t index = 0; index < given.size(); ++index) sets.push_back(units_of(units, given.list(index)));
+    });
   }
   PlanState& plan = loaded.plan;
   if (plan.undecided.empty() && sets.size() < 2) return loaded;

@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gnmr/core/controller.h"
@@ -31,6 +32,9 @@ struct LoadedPlan {
 
 /// Adds the sections of a plan. `with_batches`: with lag 0 too, because batches do not have the numbers of their steps.
 void add_plan(const Controller& controller, bool with_batches, const PlanNotes& notes, ExtraSections& sections);
+
+/// What an `Error` about the content of a section begins with.
+std::string damaged_section(std::string_view section);
 
 /// The plan in the sections of a state. Throws `Error` where they are damaged.
 LoadedPlan read_plan(const ExtraSections& sections, const std::vector<Unit>& units);

@@ -15,6 +15,7 @@
 #include "gnmr/io/number_text.h"
 #include "gnmr/io/options_json.h"
 #include "gnmr/io/whole_file.h"
+#include "gnmr/lab/experiment_check.h"
 
 namespace gnmr::lab {
 namespace {
@@ -94,16 +95,18 @@ std::vector<std::string> flags_of(const run::SettingSpec& spec, const run::Train
   return flags;
 }
 
-/// The flags of the options, seen from the preset from which the fewest differ.
-std::vector<std::string> option_flags(const Options& options) {
+/// The flags of the options that have an effect, seen from the preset from which the fewest differ. `gnmr train`
+/// refuses the others where a flag names them.
+std::vector<std::string> option_flags(const run::TrainSettings& settings) {
   std::optional<std::vector<std::string>> shortest;
   for (const std::string_view preset : kPresetNames) {
     const Options start = Options::preset(preset);
     std::vector<std::string> flags;
     if (preset != kPresetNames.front()) flags.push_back(fmt::format("--preset={}", preset));
     for (const OptionSpec& spec : option_specs()) {
-      if (spec.get(options) == spec.get(start)) continue;
-      flags.push_back(io::option_flag(spec.name) + "=" + io::option_text(spec, spec.get(options)));
+      const double value = spec.get(settings.options);
+      if (value == spec.get(start) || !run::why_without_effect(spec.name, settings).empty()) continue;
+      flags.push_back(io::option_flag(spec.name) + "=" + io::option_text(spec, value));
     }
     if (!shortest || flags.size() < shortest->size()) shortest = std::move(flags);
   }
@@ -135,7 +138,7 @@ run::TrainSettings settings_from_texts(std::span<const std::string> texts) {
     }
   }
   for (const SettingText& setting : parsed) apply(setting, settings);
-  run::validate(settings);
+  check_settings(settings);
   return settings;
 }
 
@@ -169,7 +172,7 @@ std::vector<std::string> train_arguments(const run::TrainSettings& settings) {
   for (const run::SettingSpec& spec : run::setting_specs()) {
     for (std::string& flag : flags_of(spec, settings)) arguments.push_back(std::move(flag));
   }
-  for (std::string& flag : option_flags(settings.options)) arguments.push_back(std::move(flag));
+  for (std::string& flag : option_flags(settings)) arguments.push_back(std::move(flag));
   return arguments;
 }
 

@@ -38,7 +38,8 @@ std::vector<std::string> option_texts(const std::string& options_path);
 /// The settings and options that differ from their defaults, by name, as texts; in the order of their declaration.
 std::vector<SettingText> told_settings(const run::TrainSettings& settings);
 
-/// The flags of `gnmr train` that give these settings: those that differ from the defaults.
+/// The flags of `gnmr train` that give these settings: those that differ from the defaults, but for options without
+/// effect.
 std::vector<std::string> train_arguments(const run::TrainSettings& settings);
 
 /// Arguments as one line for a shell, quoted where they must be.

@@ -4,19 +4,17 @@
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <tuple>
 #include <unordered_set>
 #include <utility>
 
+#include "gnmr/io/json.h"
 #include "gnmr/io/json_text.h"
 #include "gnmr/io/little_endian.h"
 #include "gnmr/io/text_error.h"
 
 namespace gnmr::models {
 namespace {
-
-using nlohmann::json;
 
 constexpr std::string_view kMetadataKey = "__metadata__";
 
@@ -39,7 +37,7 @@ constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
 
 // Makes a header of the events of a JSON parser: time and memory are linear in the text, and a document in memory,
 // which would forget repeated keys, is not needed. Errors are `place: tensor "name": what`.
-class HeaderReader : public nlohmann::json_sax<json> {
+class HeaderReader : public io::JsonEvents {
  public:
   HeaderReader(std::string_view place, std::uint64_t data_bytes) : place_(place), data_bytes_(data_bytes) {}
 
@@ -48,7 +46,7 @@ class HeaderReader : public nlohmann::json_sax<json> {
   SafetensorsHeader read(std::string_view text) {
     if (text.empty() || text.front() != '{') fail("the header does not begin with {");
     text_ = text;
-    json::sax_parse(text, this);
+    io::Json::sax_parse(text, this);
     check_order();
     return std::move(header_);
   }
@@ -122,9 +120,9 @@ class HeaderReader : public nlohmann::json_sax<json> {
   bool boolean(bool) override { refuse_value(); }
   bool number_integer(std::int64_t) override { refuse_value(); }
   bool number_float(double, const std::string&) override { refuse_value(); }
-  bool binary(json::binary_t&) override { refuse_value(); }
+  bool binary(io::Json::binary_t&) override { refuse_value(); }
 
-  bool parse_error(std::size_t, const std::string&, const json::exception& error) override {
+  bool parse_error(std::size_t, const std::string&, const io::Json::exception& error) override {
     fail("the header is " + io::json_error_text(error.what(), text_));
   }
 

@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <iomanip>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
 #include <sstream>
@@ -14,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "gnmr/io/json.h"
 #include "gnmr/io/json_text.h"
 #include "gnmr/io/text_error.h"
 #include "gnmr/io/whole_file.h"
@@ -21,7 +21,6 @@
 namespace gnmr::models {
 namespace {
 
-using nlohmann::json;
 namespace files = std::filesystem;
 
 constexpr std::size_t kLargestIndexFile = std::size_t{100} << 20;
@@ -37,20 +36,19 @@ const io::FileSums* sums_for(const std::string& name, const io::FolderSums& sums
 WeightMap read_index(const std::string& path, const io::FileSums* expected) {
   const std::string content = io::read_whole_file(path, kLargestIndexFile);
   if (expected != nullptr) io::check_content(content, *expected, path);
-  const json document = json::parse(content, nullptr, /*allow_exceptions=*/false);
-  if (!document.is_object()) throw io::error_at(path, "not a JSON object");
-  const auto map = document.find("weight_map");
-  if (map == document.end() || !map->is_object()) throw io::error_at(path, "`weight_map`: expected an object");
-  WeightMap result;
-  for (const auto& [name, file] : map->items()) {
-    const auto* text = file.get_ptr<const std::string*>();
-    // Files are beside the index, nowhere else.
-    if (text == nullptr || text->empty() || *text == "." || *text == ".." || text->find('/') != std::string::npos) {
-      throw io::error_at(path, "`weight_map`: the file of " + io::in_quotes(name) + " is not the name of a file");
+  return io::read_json_object(content, path, [](const io::JsonObject& index) {
+    WeightMap result;
+    const io::JsonObject map = index.object("weight_map");
+    for (const auto& item : map.json().items()) {
+      const auto* const file = item.value().get_ptr<const std::string*>();
+      // Files are beside the index, nowhere else.
+      if (file == nullptr || file->empty() || *file == "." || *file == ".." || file->find('/') != std::string::npos) {
+        index.fail("weight_map", "the file of " + io::in_quotes(item.key()) + " is not the name of a file");
+      }
+      result[*file].insert(item.key());
     }
-    result[*text].insert(name);
-  }
-  return result;
+    return result;
+  });
 }
 
 std::string shard_name(std::size_t number, std::size_t count) {
@@ -125,7 +123,7 @@ io::FolderSums write_model_files(const std::string& directory, const NamedTensor
   if (shards.size() == 1) {
     write(std::string(kWholeModelFile), tensors);
   } else {
-    nlohmann::ordered_json index;
+    io::OrderedJson index;
     std::int64_t total = 0;
     std::map<std::string, std::string> weight_map;
     for (std::size_t i = 0; i < shards.size(); ++i) {

@@ -2,57 +2,56 @@
 #include "gnmr/recipes/delayed_states.h"
 
 #include <algorithm>
-#include <cmath>
-#include <nlohmann/json.hpp>
+#include <limits>
 
 #include "gnmr/core/error.h"
+#include "gnmr/io/json.h"
 
 namespace gnmr::recipes {
 namespace {
 
-using nlohmann::json;
+constexpr double kLargestFloat = std::numeric_limits<float>::max();
 
-[[noreturn]] void refuse(const std::string& what) { throw Error("[delayed scaling] expected " + what); }
-
-formats::DelayedState read_state(const json& from, const CastRule& rule) {
-  formats::DelayedState state;
-  try {
-    state.amax_history = from.at("history").get<std::vector<float>>();
-    if (!from.at("observations").is_number_unsigned()) refuse("a whole number of observations");
-    state.observations = from.at("observations").get<std::uint64_t>();
-    state.scale = from.at("scale").get<float>();
-  } catch (const json::exception&) {
-    refuse("history, observations and scale of each operand");
+formats::DelayedState read_state(const io::JsonObject& from, const CastRule& rule) {
+  formats::DelayedState state{.amax_history = {}, .observations = from.count("observations")};
+  const std::vector<double> history = from.numbers("history");
+  const auto is_amax = [](double amax) { return amax >= 0 && amax <= kLargestFloat; };
+  if (history.size() > rule.history_length || !std::all_of(history.begin(), history.end(), is_amax)) {
+    from.fail("history", "expected at most " + std::to_string(rule.history_length) + " finite magnitudes");
   }
-  const auto is_amax = [](float amax) { return std::isfinite(amax) && amax >= 0; };
-  if (state.amax_history.size() > rule.history_length ||
-      !std::all_of(state.amax_history.begin(), state.amax_history.end(), is_amax)) {
-    refuse("at most " + std::to_string(rule.history_length) + " finite magnitudes in a history");
-  }
-  if (!std::isfinite(state.scale) || state.scale <= 0) refuse("a finite scale above 0");
+  for (const double amax : history) state.amax_history.push_back(static_cast<float>(amax));
+  const double scale = from.number("scale");
+  if (!(scale > 0 && scale <= kLargestFloat)) from.fail("scale", "expected a finite number above 0");
+  state.scale = static_cast<float>(scale);
+  state.refreshes = from.count_if("refreshes").value_or(0);
+  state.refreshed_at = from.count_if("refreshed_at").value_or(0);
+  if (state.refreshed_at > state.observations) from.fail("refreshed_at", "expected no more than observations");
   return state;
 }
 
 }  // namespace
 
 std::string delayed_states_text(std::span<const formats::DelayedState> states) {
-  json all = json::array();
+  io::OrderedJson all = io::OrderedJson::array();
   for (const formats::DelayedState& state : states) {
     all.push_back({{"history", state.amax_history}, {"observations", state.observations}, {"scale", state.scale}});
+    if (state.refreshes == 0) continue;
+    all.back()["refreshes"] = state.refreshes;
+    all.back()["refreshed_at"] = state.refreshed_at;
   }
-  return all.dump();
+  return io::json_line(all);
 }
 
 std::vector<formats::DelayedState> parse_delayed_states(const Recipe& recipe, std::string_view text) {
-  const json all = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!all.is_array()) refuse("a list");
-  std::vector<formats::DelayedState> states;
-  for_delayed(recipe, [&](std::size_t, std::size_t, const CastRule& rule) {
-    if (states.size() >= all.size()) refuse("more operands: the state is of another recipe");
-    states.push_back(read_state(all[states.size()], rule));
+  return io::read_json_list(text, "[delayed scaling]", [&recipe](const io::JsonList& all) {
+    std::vector<formats::DelayedState> states;
+    for_delayed(recipe, [&](std::size_t, std::size_t, const CastRule& rule) {
+      if (states.size() == all.size()) throw Error("expected more operands: the state is of another recipe");
+      states.push_back(read_state(all.object(states.size()), rule));
+    });
+    if (states.size() != all.size()) throw Error("expected fewer operands: the state is of another recipe");
+    return states;
   });
-  if (states.size() != all.size()) refuse("fewer operands: the state is of another recipe");
-  return states;
 }
 
 }  // namespace gnmr::recipes

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <optional>
 #include <span>
 #include <vector>
@@ -15,101 +14,53 @@
 namespace gnmr::report {
 namespace {
 
-/// Appends to a document; commas come by themselves.
-class JsonText {
- public:
-  void text(std::string_view value) {
-    separate();
-    io::append_json_string(text_, value);
-  }
-  // Six digits are more than a screen can show.
-  void number(std::optional<double> value) {
-    separate();
-    if (value && std::isfinite(*value)) {
-      fmt::format_to(std::back_inserter(text_), "{:.6g}", *value);
+using io::JsonText;
+
+// Six digits are more than a screen can show.
+void add_number(JsonText& out, std::optional<double> value) {
+  out.plain(value && std::isfinite(*value) ? fmt::format("{:.6g}", *value) : "null");
+}
+
+void add_step(JsonText& out, double value) { out.plain(fmt::format("{:.12g}", value)); }
+
+void add_steps(JsonText& out, const std::vector<double>& values) {
+  out.array(values, [&](double value) { add_step(out, value); });
+}
+
+void add_numbers(JsonText& out, const std::vector<double>& values) {
+  out.array(values, [&](double value) { add_number(out, value); });
+}
+
+void add_texts(JsonText& out, const std::vector<std::string>& values) {
+  out.array(values, [&](const std::string& value) { out.text(value); });
+}
+
+/// The document as it can stand in a page: nothing in it can end the element that it stands in.
+std::string in_page(const JsonText& out) {
+  std::string safe;
+  safe.reserve(out.str().size());
+  for (const char character : out.str()) {
+    if (character == '<') {
+      safe += "\\u003c";
     } else {
-      text_ += "null";
+      safe += character;
     }
   }
-  void step(double value) {
-    separate();
-    fmt::format_to(std::back_inserter(text_), "{:.12g}", value);
-  }
-  void truth(bool value) {
-    separate();
-    text_ += value ? "true" : "false";
-  }
-
-  /// The key of the value that comes next; returns the document.
-  JsonText& key(std::string_view name) {
-    text(name);
-    text_ += ':';
-    return *this;
-  }
-
-  /// An object with the keys and values that `members` writes.
-  template <class Members>
-  void object(const Members& members) {
-    separate();
-    text_ += '{';
-    members();
-    text_ += '}';
-  }
-
-  /// An array with what `write` writes for each item.
-  template <class Items, class Write>
-  void array(const Items& items, const Write& write) {
-    separate();
-    text_ += '[';
-    for (const auto& item : items) write(item);
-    text_ += ']';
-  }
-
-  void steps(const std::vector<double>& values) {
-    array(values, [&](double value) { step(value); });
-  }
-  void numbers(const std::vector<double>& values) {
-    array(values, [&](double value) { number(value); });
-  }
-  void texts(const std::vector<std::string>& values) {
-    array(values, [&](const std::string& value) { text(value); });
-  }
-
-  /// The document; `<` is written so that nothing in it can end the element that it stands in.
-  std::string take() {
-    std::string safe;
-    safe.reserve(text_.size());
-    for (const char character : text_) {
-      if (character == '<') {
-        safe += "\\u003c";
-      } else {
-        safe += character;
-      }
-    }
-    return safe;
-  }
-
- private:
-  void separate() {
-    if (text_.empty()) return;
-    const char last = text_.back();
-    if (last != '[' && last != '{' && last != ':') text_ += ',';
-  }
-  std::string text_;
-};
+  return safe;
+}
 
 void add(JsonText& out, const Curve& curve) {
   out.object([&] {
-    out.key("x").steps(curve.steps);
-    out.key("y").numbers(curve.values);
-    out.key("bad").steps(curve.bad_steps);
+    add_steps(out.key("x"), curve.steps);
+    add_numbers(out.key("y"), curve.values);
+    add_steps(out.key("bad"), curve.bad_steps);
   });
 }
 
 void add(JsonText& out, const std::vector<Bar>& bars) {
   out.array(bars, [&](const Bar& bar) {
-    out.steps({static_cast<double>(bar.row), static_cast<double>(bar.first_step), static_cast<double>(bar.last_step),
-               static_cast<double>(bar.end)});
+    add_steps(out, {static_cast<double>(bar.row), static_cast<double>(bar.first_step),
+                    static_cast<double>(bar.last_step), static_cast<double>(bar.end)});
   });
 }
 
@@ -119,10 +70,10 @@ void add(JsonText& out, const HeatMap& heat) {
   bytes.reserve(map.ratios.size());
   for (const float ratio : map.ratios) bytes += static_cast<char>(ratio_byte(ratio));
   out.object([&] {
-    out.key("units").texts(heat.units);
-    out.key("first").step(static_cast<double>(map.first_step));
-    out.key("width").step(static_cast<double>(map.column_steps));
-    out.key("columns").step(static_cast<double>(map.columns));
+    add_texts(out.key("units"), heat.units);
+    add_step(out.key("first"), static_cast<double>(map.first_step));
+    add_step(out.key("width"), static_cast<double>(map.column_steps));
+    add_step(out.key("columns"), static_cast<double>(map.columns));
     out.key("cells").text(base64(bytes));
     add(out.key("recoveries"), heat.recoveries);
     add(out.key("faults"), heat.faults);
@@ -131,10 +82,10 @@ void add(JsonText& out, const HeatMap& heat) {
 
 void add(JsonText& out, const Timeline& timeline) {
   out.object([&] {
-    out.key("units").texts(timeline.units);
+    add_texts(out.key("units"), timeline.units);
     add(out.key("bars"), timeline.bars);
     out.key("denials").array(timeline.denials, [&](const RowMark& denial) {
-      out.steps({static_cast<double>(denial.row), static_cast<double>(denial.step)});
+      add_steps(out, {static_cast<double>(denial.row), static_cast<double>(denial.step)});
     });
   });
 }
@@ -145,19 +96,19 @@ void add(JsonText& out, const RunView& run) {
     use.add(static_cast<double>(in_use.step), static_cast<double>(in_use.units));
   }
   out.object([&] {
-    out.key("first").step(run.first_step);
-    out.key("last").step(run.last_step);
+    add_step(out.key("first"), run.first_step);
+    add_step(out.key("last"), run.last_step);
     out.key("watchOnly").truth(run.watch_only);
     add(out.key("train"), run.train_loss);
     add(out.key("high"), run.eval_high);
     add(out.key("low"), run.eval_low);
-    out.key("ceiling").number(run.loss_ceiling);
+    add_number(out.key("ceiling"), run.loss_ceiling);
     add(out.key("norm"), run.grad_norm);
-    out.key("skipped").steps(run.skipped_steps);
+    add_steps(out.key("skipped"), run.skipped_steps);
     if (run.heat) add(out.key("heat"), *run.heat);
     if (run.timeline) add(out.key("timeline"), *run.timeline);
     add(out.key("use"), use);
-    out.key("budget").number(run.budget ? std::optional(static_cast<double>(*run.budget)) : std::nullopt);
+    add_number(out.key("budget"), run.budget ? std::optional(static_cast<double>(*run.budget)) : std::nullopt);
   });
 }
 
@@ -207,14 +158,14 @@ unsigned char ratio_byte(float ratio) {
 std::string run_payload(const RunView& run) {
   JsonText out;
   out.object([&] { out.key("runs").array(std::span(&run, 1), [&](const RunView& view) { add(out, view); }); });
-  return out.take();
+  return in_page(out);
 }
 
 std::string suite_payload(const SuiteView& suite) {
   JsonText out;
   out.object([&] {
-    out.key("first").step(suite.first_step);
-    out.key("last").step(suite.last_step);
+    add_step(out.key("first"), suite.first_step);
+    add_step(out.key("last"), suite.last_step);
     out.key("arms").array(suite.arms, [&](const ArmView& arm) {
       out.object([&] {
         out.key("label").text(arm.label);
@@ -225,23 +176,23 @@ std::string suite_payload(const SuiteView& suite) {
       });
     });
     out.key("ceilings").object([&] {
-      out.key("train").number(ceiling_of(suite, &ArmView::train_loss));
-      out.key("high").number(ceiling_of(suite, &ArmView::eval_high));
-      out.key("low").number(ceiling_of(suite, &ArmView::eval_low));
+      add_number(out.key("train"), ceiling_of(suite, &ArmView::train_loss));
+      add_number(out.key("high"), ceiling_of(suite, &ArmView::eval_high));
+      add_number(out.key("low"), ceiling_of(suite, &ArmView::eval_low));
     });
     out.key("gapTitle").text(suite.gap_title);
     out.key("gaps").array(suite.gaps, [&](const Interval& gap) {
       out.object([&] {
-        out.key("arm").step(static_cast<double>(gap.arm));
+        add_step(out.key("arm"), static_cast<double>(gap.arm));
         out.key("text").text(gap.text);
-        out.key("value").number(gap.value);
-        out.key("low").number(gap.low);
-        out.key("high").number(gap.high);
+        add_number(out.key("value"), gap.value);
+        add_number(out.key("low"), gap.low);
+        add_number(out.key("high"), gap.high);
       });
     });
     out.key("runs").array(suite.runs, [&](const RunView& run) { add(out, run); });
   });
-  return out.take();
+  return in_page(out);
 }
 
 std::string sweep_payload(const SweepPage& page) {
@@ -257,11 +208,11 @@ std::string sweep_payload(const SweepPage& page) {
             add(out.key("curve"), line.curve);
           });
         });
-        out.key("level").number(chart.level);
+        add_number(out.key("level"), chart.level);
       });
     });
   });
-  return out.take();
+  return in_page(out);
 }
 
 }  // namespace gnmr::report

@@ -109,19 +109,78 @@ static void test_create_errors(void) {
   gnmr_destroy(controller);
 }
 
-/* What a program compiled with a later header would hand in. */
+/* What a program compiled with a later header would hand in. A member of 4 bytes is the hardest case: it must not lie
+ * where an earlier struct had padding, or its size would say nothing. */
 typedef struct later_unit {
   gnmr_unit known;
-  int64_t weight;
+  int32_t weight;
 } later_unit;
+
+/* The end of the last member is the end of the struct. */
+#define CHECK_NO_TAIL(type, last) CHECK(offsetof(type, last) + sizeof(((type*)NULL)->last) == sizeof(type))
+
+/* The struct with one more member of 4 bytes behind its last one. */
+#define GROWS(type) \
+  struct {          \
+    type known;     \
+    int32_t later;  \
+  }
+
+static void test_structs_have_no_padding(void) {
+  CHECK_NO_TAIL(gnmr_unit, reserved);
+  CHECK_NO_TAIL(gnmr_backend, expected_errors);
+  CHECK_NO_TAIL(gnmr_plan, reserved);
+  CHECK_NO_TAIL(gnmr_report, reserved);
+  CHECK_NO_TAIL(gnmr_outcome, called);
+  CHECK_NO_TAIL(gnmr_finding, reserved);
+  CHECK_NO_TAIL(gnmr_alarm, reserved);
+  CHECK_NO_TAIL(gnmr_decision, reserved);
+  CHECK_NO_TAIL(gnmr_signals, risk);
+  CHECK_NO_TAIL(gnmr_load_report, reserved);
+  CHECK(sizeof(later_unit) > sizeof(gnmr_unit) && sizeof(GROWS(gnmr_plan)) > sizeof(gnmr_plan));
+  CHECK(sizeof(gnmr_backend) == sizeof(size_t) + 4 * sizeof(int32_t) + sizeof(void*));
+}
+
+/* What is reserved must be 0 where it goes in, and is 0 where it comes out. */
+static void test_reserved_members(void) {
+  gnmr_unit unit = GNMR_UNIT_INIT;
+  gnmr_backend backend = GNMR_BACKEND_INIT;
+  gnmr_report report = GNMR_REPORT_INIT;
+  gnmr_plan plan = GNMR_PLAN_INIT;
+  gnmr_decision decision = GNMR_DECISION_INIT;
+  gnmr_alarm alarm = GNMR_ALARM_INIT;
+  gnmr_controller* controller = NULL;
+  const double norm = 1;
+  unit.name = "a";
+  unit.reserved = 1;
+  CHECK(gnmr_create(&unit, 1, NULL, NULL, &controller) == GNMR_ERROR_ARGUMENT);
+  unit.reserved = 0;
+  backend.reserved = 1;
+  CHECK(gnmr_create(&unit, 1, NULL, &backend, &controller) == GNMR_ERROR_ARGUMENT);
+  backend.reserved = 0;
+  CHECK_OK(gnmr_create(&unit, 1, NULL, &backend, &controller));
+  plan.reserved = decision.reserved = alarm.reserved = 7;
+  CHECK_OK(gnmr_begin(controller, 1, &plan));
+  report.step = 1;
+  report.norms_double = &norm;
+  report.unit_count = 1;
+  report.reserved = 1;
+  CHECK(gnmr_report_step(controller, &report, NULL) == GNMR_ERROR_ARGUMENT);
+  report.reserved = 0;
+  CHECK_OK(gnmr_report_step(controller, &report, NULL));
+  CHECK_OK(gnmr_get_decision(controller, &decision));
+  CHECK_OK(gnmr_get_alarm(controller, &alarm));
+  CHECK(plan.reserved == 0 && decision.reserved == 0 && alarm.reserved == 0);
+  gnmr_destroy(controller);
+}
 
 static void test_structs_may_grow(void) {
   later_unit units[2] = {{GNMR_UNIT_INIT, 0}, {GNMR_UNIT_INIT, 0}};
   gnmr_controller* controller = NULL;
-  struct {
-    gnmr_decision known;
-    int64_t later;
-  } decision = {GNMR_DECISION_INIT, 77};
+  GROWS(gnmr_decision) decision = {GNMR_DECISION_INIT, 77};
+  GROWS(gnmr_plan) plan = {GNMR_PLAN_INIT, 77};
+  GROWS(gnmr_alarm) alarm = {GNMR_ALARM_INIT, 77};
+  GROWS(gnmr_report) report = {GNMR_REPORT_INIT, 0};
   gnmr_signals signals = GNMR_SIGNALS_INIT;
   const float norms[2] = {1, 2};
   units[0].known.name = "a";
@@ -134,6 +193,20 @@ static void test_structs_may_grow(void) {
   CHECK_OK(gnmr_get_decision(controller, &decision.known));
   CHECK(decision.known.step == 9 && decision.later == 77);
   CHECK(decision.known.struct_size == sizeof(decision));
+  plan.known.struct_size = sizeof(plan);
+  CHECK_OK(gnmr_begin(controller, 10, &plan.known));
+  CHECK(plan.known.step == 10 && plan.later == 77);
+  report.known.struct_size = sizeof(report);
+  report.known.step = 10;
+  report.known.norms_float = norms;
+  report.known.unit_count = 2;
+  report.later = 1;
+  CHECK(gnmr_report_step(controller, &report.known, NULL) == GNMR_ERROR_ARGUMENT);
+  report.later = 0;
+  CHECK_OK(gnmr_report_step(controller, &report.known, NULL));
+  alarm.known.struct_size = sizeof(alarm);
+  CHECK_OK(gnmr_get_alarm(controller, &alarm.known));
+  CHECK(alarm.known.step == 10 && alarm.later == 77);
   /* An earlier program knew only `ratio`. */
   signals.struct_size = offsetof(gnmr_signals, delta);
   signals.ratio = signals.delta = -5;
@@ -171,7 +244,7 @@ static void test_step(void) {
   CHECK(count == 2 && units[0] == 1 && units[1] == 2);
   CHECK(gnmr_list_copy(controller, GNMR_LIST_RISKS, units, 1, &count) == GNMR_ERROR_CAPACITY);
   CHECK(count == 2);
-  CHECK(gnmr_list_copy(controller, 6, units, kUnits, &count) == GNMR_ERROR_ARGUMENT);
+  CHECK(gnmr_list_copy(controller, GNMR_LIST_MEASURE + 1, units, kUnits, &count) == GNMR_ERROR_ARGUMENT);
   CHECK(gnmr_list_copy(controller, -1, units, kUnits, &count) == GNMR_ERROR_ARGUMENT);
   CHECK_OK(gnmr_recovered_mask(controller, mask, kUnits));
   CHECK(mask[0] == 0 && mask[1] == 1 && mask[2] == 0 && mask[3] == 0);
@@ -267,7 +340,7 @@ static void test_errors(void) {
 
 /* An option that the caller names and that changes nothing is a mistake of the caller. */
 static void test_options_without_effect(void) {
-  const gnmr_unit unit = {sizeof(gnmr_unit), "a", 1, NULL, 0};
+  const gnmr_unit unit = {sizeof(gnmr_unit), "a", 1, NULL, 0, 0};
   gnmr_backend backend = GNMR_BACKEND_INIT;
   gnmr_controller* controller = NULL;
   CHECK(gnmr_create(&unit, 1, "{\"error_factor\":3}", NULL, &controller) == GNMR_ERROR_INPUT);
@@ -350,6 +423,7 @@ static void test_a_trial_finds_the_wrong_unit(const char* folder) {
   CHECK(gnmr_findings(controller, findings, 0, &count) == GNMR_ERROR_CAPACITY && count == 1);
   CHECK_OK(gnmr_findings(controller, findings, 2, &count));
   CHECK(findings[0].unit == 4 && findings[0].site == 1 && findings[0].error == 0.9 && findings[0].excess > 1);
+  CHECK(findings[0].kind == GNMR_FINDING_ACUTE && findings[0].reserved == 0);
   CHECK_OK(gnmr_recovered_mask(controller, mask, kTrialUnits));
   CHECK(mask[4] == 1 && mask[3] == 0);
   CHECK_OK(gnmr_clip(controller, clip, kTrialUnits));
@@ -413,7 +487,7 @@ static void test_save_and_load(const char* folder) {
     const double norms[kUnits] = {1, step % 7 == 0 ? 20 : 1, 1 + 0.1 * (step % 3), step % 11 == 0 ? NAN : 1};
     CHECK_OK(take_step(controller, step, norms, NULL, kUnits));
     CHECK_OK(take_step(resumed, step, norms, NULL, kUnits));
-    for (gnmr_list list = GNMR_LIST_RECOVERED; list <= GNMR_LIST_RISKS; ++list) {
+    for (gnmr_list list = GNMR_LIST_RECOVERED; list <= GNMR_LIST_NEWLY_STANDING; ++list) {
       uint32_t left[kUnits] = {0};
       uint32_t right[kUnits] = {0};
       size_t left_count = 0;
@@ -489,7 +563,9 @@ static void test_lag_one(const char* folder) {
   gnmr_report report = GNMR_REPORT_INIT;
   gnmr_outcome outcome = GNMR_OUTCOME_INIT;
   double norms[kCount];
+  double errors[kCount];
   uint8_t flags[kCount];
+  uint8_t paths[kCount];
   char path[4096];
   static const char kLate[] = "{\"warmup_samples\":3,\"max_o\":2,\"lag\":1}";
   snprintf(path, sizeof(path), "%s/late.gnmr", folder);
@@ -529,8 +605,86 @@ static void test_lag_one(const char* folder) {
   CHECK(plan.batch == 7 && plan.again == 1 && plan.pass == GNMR_PASS_TRIAL && plan.hold == GNMR_HOLD_NEVER);
   CHECK_OK(gnmr_begin(resumed, 9, &plan));
   CHECK(plan.batch == 7 && plan.again == 1 && plan.pass == GNMR_PASS_TRIAL);
+  /* The trial admits unit 4. Step 10 was planned before: there the unit is free, however early step 10 is reported. */
+  for (int i = 0; i < kCount; ++i) errors[i] = i == 4 ? 0.9 : 0.02;
+  CHECK_OK(gnmr_begin(controller, 10, &plan));
+  report.step = 9;
+  report.errors = errors;
+  report.error_count = kCount;
+  CHECK_OK(gnmr_report_step(controller, &report, &outcome));
+  CHECK(outcome.verdict == GNMR_VERDICT_NUMERIC && count_of(controller, GNMR_LIST_ADMITTED) == 1);
+  report.step = 10;
+  report.errors = NULL;
+  report.error_count = 0;
+  CHECK_OK(gnmr_report_step(controller, &report, &outcome));
+  CHECK_OK(gnmr_gate_flags(controller, flags, kCount));
+  CHECK_OK(gnmr_paths(controller, paths, kCount));
+  CHECK(flags[4] == 1 && paths[4] == 0);
+  CHECK_OK(gnmr_begin(controller, 11, &plan));
+  CHECK_OK(gnmr_gate_flags(controller, flags, kCount));
+  CHECK_OK(gnmr_paths(controller, paths, kCount));
+  CHECK(flags[4] == 0 && flags[3] == 1 && paths[4] == 255);
   gnmr_destroy(controller);
   gnmr_destroy(resumed);
+}
+
+/* One of six units has errors that are always far above those of the others. */
+static void test_standing_recovery(const char* folder) {
+  enum { kSix = 6, kCoarse = 4 };
+  static const char* const kNames[kSix] = {"a", "b", "c", "d", "e", "f"};
+  static const double kNorms[kSix] = {1, 1, 1, 1, 1, 1};
+  double errors[kSix];
+  gnmr_unit units[kSix];
+  gnmr_backend backend = GNMR_BACKEND_INIT;
+  gnmr_controller* controller = NULL;
+  gnmr_report report = GNMR_REPORT_INIT;
+  gnmr_decision decision = GNMR_DECISION_INIT;
+  uint32_t listed[kSix] = {99};
+  size_t count = 0;
+  int admitted_at = 0;
+  int measured = 0;
+  char path[4096];
+  snprintf(path, sizeof(path), "%s/standing.gnmr", folder);
+  for (int i = 0; i < kSix; ++i) {
+    const gnmr_unit plain = GNMR_UNIT_INIT;
+    units[i] = plain;
+    units[i].name = kNames[i];
+    errors[i] = i == kCoarse ? 0.5 : 0.05;
+  }
+  backend.sites = 1;
+  CHECK_OK(gnmr_create(units, kSix, "{\"max_o\":2,\"coarse_error\":0.2,\"coarse_factor\":2}", &backend, &controller));
+  report.norms_double = kNorms;
+  report.unit_count = kSix;
+  report.errors = errors;
+  report.error_count = kSix;
+  for (int step = 1; step <= 80; ++step) {
+    gnmr_plan plan = GNMR_PLAN_INIT;
+    CHECK_OK(gnmr_begin(controller, step, &plan));
+    CHECK_OK(gnmr_list_copy(controller, GNMR_LIST_MEASURE, listed, kSix, &count));
+    CHECK(count == plan.measure && count <= plan.recovered);
+    if (count > 0) {
+      CHECK(count == 1 && listed[0] == kCoarse && (step + kCoarse) % 20 == 0);
+      ++measured;
+    }
+    report.step = step;
+    CHECK_OK(gnmr_report_step(controller, &report, NULL));
+    CHECK_OK(gnmr_get_decision(controller, &decision));
+    CHECK(decision.admitted == 0 && decision.newly_standing <= decision.standing);
+    CHECK(decision.newly_standing == (decision.standing == 1 && admitted_at == 0 ? 1u : 0u));
+    if (decision.standing == 1 && admitted_at == 0) admitted_at = step;
+  }
+  CHECK(admitted_at > 20 && admitted_at <= 40);
+  CHECK(measured >= 2);
+  CHECK(decision.standing == 1 && decision.recovered == 1);
+  CHECK_OK(gnmr_list_copy(controller, GNMR_LIST_STANDING, listed, kSix, &count));
+  CHECK(count == 1 && listed[0] == kCoarse);
+  CHECK_OK(gnmr_save(controller, path));
+  gnmr_destroy(controller);
+  CHECK_OK(gnmr_create(units, kSix, "{\"max_o\":2,\"coarse_error\":0.2}", &backend, &controller));
+  CHECK_OK(gnmr_load(controller, path, NULL));
+  CHECK_OK(gnmr_get_decision(controller, &decision));
+  CHECK(decision.standing == 1 && decision.newly_standing == 0 && decision.recovered == 1);
+  gnmr_destroy(controller);
 }
 
 static void test_null_controller(void) {
@@ -554,6 +708,8 @@ int main(int argc, char** argv) {
   if (argc != 2) return 2;
   test_version();
   test_create_errors();
+  test_structs_have_no_padding();
+  test_reserved_members();
   test_structs_may_grow();
   test_step();
   test_errors();
@@ -563,6 +719,7 @@ int main(int argc, char** argv) {
   test_steps_are_labels();
   test_an_unreported_step_does_not_count();
   test_lag_one(argv[1]);
+  test_standing_recovery(argv[1]);
   test_null_controller();
   if (failures == 0) puts("every check holds");
   return failures == 0 ? 0 : 1;

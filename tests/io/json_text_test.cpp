@@ -153,5 +153,17 @@ TEST(JsonText, ErrorsOfTheParserAreShortAndText) {
   }
 }
 
+TEST(JsonText, CommasComeByThemselves) {
+  JsonText out;
+  out.object([&] {
+    out.key("a").plain("1e3");
+    out.key("b,[").text("x:");
+    out.key("c").array(std::vector<int>{1, 2}, [&](int value) { out.plain(std::to_string(value)); });
+    out.key("d").object([] {});
+    out.key("e").array(std::vector<int>{1, 2}, [&](int) { out.object([&] { out.key("f").truth(true); }); });
+  });
+  EXPECT_EQ(out.str(), R"({"a":1e3,"b,[":"x:","c":[1,2],"d":{},"e":[{"f":true},{"f":true}]})");
+}
+
 }  // namespace
 }  // namespace gnmr::io

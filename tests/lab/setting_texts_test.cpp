@@ -61,6 +61,24 @@ TEST(SettingTexts, FlagsAreThoseThatDiffer) {
                                               "--out=a b", "--preset=paper", "--max-o=3"}));
 }
 
+// `gnmr train` refuses options without effect where a flag names them. Frozen options meet arms of all kinds.
+TEST(SettingTexts, OptionsWithoutEffectAreNoFlags) {
+  const Texts frozen{"error_factor=2", "error_ceiling=3", "noise_beta=0.9", "tau=3", "max_trials=5"};
+  const auto flags = [&](const Texts& arm) {
+    Texts texts = frozen;
+    texts.insert(texts.end(), arm.begin(), arm.end());
+    return train_arguments(settings_from_texts(texts));
+  };
+  EXPECT_EQ(flags({}),
+            (Texts{"--tau=3", "--noise-beta=0.9", "--max-trials=5", "--error-factor=2", "--error-ceiling=3"}));
+  EXPECT_EQ(flags({"selector=norms"}), (Texts{"--tau=3", "--noise-beta=0.9", "--selector=norms"}));
+  EXPECT_EQ(flags({"selector=norms", "guard=replay"}),
+            (Texts{"--tau=3", "--noise-beta=0.9", "--selector=norms", "--guard=replay", "--max-trials=5"}));
+  EXPECT_EQ(flags({"recipe=none", "controller=watch", "selector=trial", "noise_factor=0"}),
+            (Texts{"--recipe=none", "--controller=watch", "--tau=3", "--noise-factor=0"}));
+  EXPECT_EQ(flags({"controller=none", "preset=paper"}), (Texts{"--controller=none"}));
+}
+
 TEST(SettingTexts, OptionsOfAFileAreThoseThatItNamesOrItsPresetChanges) {
   const test::TemporaryFolder folder;
   test::put_file(folder.file("options.json"), R"({"max_o": 0.01, "tau": 3, "selector": "trial"})");

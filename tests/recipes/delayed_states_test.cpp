@@ -39,7 +39,8 @@ TEST(DelayedStates, OneForEachDelayedOperandGemmByGemm) {
     visited.emplace_back(product, place);
   };
   for_delayed(load_recipe("fp8-delayed"), note);
-  EXPECT_EQ(visited, (std::vector<std::pair<std::size_t, std::size_t>>{{0, 0}, {0, 1}, {1, 0}, {1, 1}, {2, 0}, {2, 1}}));
+  EXPECT_EQ(visited,
+            (std::vector<std::pair<std::size_t, std::size_t>>{{0, 0}, {0, 1}, {1, 0}, {1, 1}, {2, 0}, {2, 1}}));
   visited.clear();
   for_delayed(load_recipe("fp8-rowwise"), note);
   EXPECT_TRUE(visited.empty());
@@ -49,7 +50,18 @@ TEST(DelayedStates, TextKeepsEveryBit) {
   const std::vector<formats::DelayedState> states = different_states(6);
   expect_equal(parse_delayed_states(load_recipe("fp8-delayed"), delayed_states_text(states)), states);
   EXPECT_EQ(delayed_states_text({}), "[]");
+  EXPECT_EQ(delayed_states_text(
+                std::vector<formats::DelayedState>{{.amax_history = {0.1F, 448}, .observations = 7, .scale = 0.5F}}),
+            R"([{"history":[0.10000000149011612,448.0],"observations":7,"scale":0.5}])");
   EXPECT_TRUE(parse_delayed_states(load_recipe("fp8-rowwise"), "[]").empty());
+  std::vector<formats::DelayedState> refreshed = states;
+  refreshed[2].observations = 50;
+  refreshed[2].refreshes = 3;
+  refreshed[2].refreshed_at = 40;
+  const auto read = parse_delayed_states(load_recipe("fp8-delayed"), delayed_states_text(refreshed));
+  EXPECT_EQ(read[2].refreshes, 3U);
+  EXPECT_EQ(read[2].refreshed_at, 40U);
+  EXPECT_EQ(read[1].refreshes, 0U);
 }
 
 TEST(DelayedStates, TextOfAnotherRecipeIsRefused) {
@@ -79,6 +91,13 @@ TEST(DelayedStates, ValuesThatNoLayerCanHaveWrittenAreRefused) {
   EXPECT_TRUE(is_refused_with([](State& state) { state.amax_history.assign(4096, 1.0f); }));
   for (const char* text : {"", "{}", "[1,2,3,4,5,6]", "[{},{},{},{},{},{}]", "not JSON"}) {
     EXPECT_THROW(parse_delayed_states(recipe, text), Error) << text;
+  }
+  try {
+    parse_delayed_states(recipe, R"([{"history":[1e39],"observations":1,"scale":1}])");
+    ADD_FAILURE() << "no float is so large";
+  } catch (const Error& error) {
+    EXPECT_TRUE(std::string(error.what()).starts_with("[delayed scaling]: `[0].history`: expected at most "))
+        << error.what();
   }
 }
 

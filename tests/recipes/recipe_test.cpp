@@ -184,7 +184,7 @@ TEST(Recipe, ErrorsNameTheKey) {
   EXPECT_EQ(whole("{").find("not JSON: column 2"), 0u);
   EXPECT_EQ(whole(R"({"name":"p","products":{"backward":{}}})").find("products.backward"), 0u);
   EXPECT_EQ(whole(R"({"name":"p","products":{"forward":{"output_gradient":null}}})")
-                .find("products.forward.output_gradient: this product multiplies input and weight"),
+                .find("products.forward.output_gradient: this GEMM multiplies input and weight"),
             0u);
   EXPECT_EQ(
       whole(R"({"name":"p","products":{"forward":{"input":{"format":"x"}}}})").find("products.forward.input.format"),
