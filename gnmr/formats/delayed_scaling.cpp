@@ -10,7 +10,7 @@
 
 namespace gnmr::formats {
 
-void observe_amax(const DelayedScaling& options, float amax, DelayedState& state) {
+void observe_amax(const DelayedScaling& options, float amax, DelayedState& state, const Refresh& refresh) {
   if (options.history_length == 0 || options.update_interval == 0) {
     throw std::invalid_argument("[observe_amax] expected a history length and an update interval of at least 1");
   }
@@ -24,12 +24,20 @@ void observe_amax(const DelayedScaling& options, float amax, DelayedState& state
   }
   const bool due = state.observations % options.update_interval == 0;
   ++state.observations;
-  if (!due || history.empty()) return;
+  const bool may_refresh =
+      refresh.factor > 0 && (state.refreshed_at == 0 || state.observations - state.refreshed_at >= refresh.gap);
+  if ((!due && !may_refresh) || history.empty()) return;
   const float chosen =
       options.choice == AmaxChoice::newest ? history.back() : *std::max_element(history.begin(), history.end());
   if (!(chosen > 0)) return;
   const float scale = std::ldexp(float32_scale(options.format, chosen), options.margin);
-  state.scale = std::clamp(scale, kSmallestScale, std::numeric_limits<float>::max());
+  const float renewed = std::clamp(scale, kSmallestScale, std::numeric_limits<float>::max());
+  if (!due) {
+    if (!(renewed > refresh.factor * state.scale) && !(renewed < 0.5F * state.scale)) return;
+    ++state.refreshes;
+    state.refreshed_at = state.observations;
+  }
+  state.scale = renewed;
 }
 
 }  // namespace gnmr::formats

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Delayed scaling: the scale of a tensor comes from the amax of earlier ones.
 //
-// Goals: plain values that can be saved and loaded as they are, and one function that advances them. What is cast with
-// the scale is the caller's: `fake_quantise(cast, given_scale(state.scale), ...)`, then `observe_amax`. A tensor that
-// is not cast in a step should be observed all the same, else the scale is out of date when it is. Non-goals: threads,
-// sums over processes (observe the largest amax of all).
+// Goals: plain values that can be saved and loaded as they are, and one function that advances them. What is quantized
+// with the scale is the caller's: `fake_quantise(cast, given_scale(state.scale), ...)`, then `observe_amax`. A tensor
+// that is not quantized in a step should be observed all the same, else the scale is out of date when it is. Non-goals:
+// threads, sums over processes (observe the largest amax of all).
 #pragma once
 
 #include <cstdint>
@@ -26,15 +26,25 @@ struct DelayedScaling {
   int margin = 0;  // the scale is 2^margin times as large as it need be
 };
 
-/// All that delayed scaling remembers of one tensor.
+/// When a scale is renewed before its interval is over, because the history no longer fits it. The rule stays.
+struct Refresh {
+  float factor = 0;  // if the scale that the rule would make now is more than this many times as large; 0: never
+  // ... or less than half as large. From one refresh of a scale to the next there are at least so many observations:
+  std::uint32_t gap = 10;
+};
+
+/// The state of delayed scaling for one tensor.
 struct DelayedState {
   std::vector<float> amax_history;  // oldest first, at most `history_length`
   std::uint64_t observations = 0;
   float scale = 1;
+  std::uint64_t refreshes = 0;     // so far
+  std::uint64_t refreshed_at = 0;  // `observations` after the last refresh; 0: there was none
 };
 
 /// Takes in the amax of a tensor and, after the first and then after every `update_interval` observations, renews the
-/// scale. An amax that is not finite is not remembered; a history of zeros leaves the scale as it is.
-void observe_amax(const DelayedScaling& options, float amax, DelayedState& state);
+/// scale; between these if `refresh` says so. An amax that is not finite is left out; a history of zeros leaves the
+/// scale as it is.
+void observe_amax(const DelayedScaling& options, float amax, DelayedState& state, const Refresh& refresh = {});
 
 }  // namespace gnmr::formats

@@ -66,7 +66,9 @@ Rings rings_of(std::span<const RingRule> rules, std::span<const formats::Delayed
     rings.states.push_back({.observations = state.observations,
                             .size = size,
                             .next = size == rule.length ? 0 : size,
-                            .scale = state.scale});
+                            .scale = state.scale,
+                            .refreshes = state.refreshes,
+                            .refreshed_at = state.refreshed_at});
   }
   return rings;
 }
@@ -76,7 +78,11 @@ std::vector<formats::DelayedState> states_of(std::span<const RingRule> rules, co
   for (std::size_t tensor = 0; tensor < rules.size(); ++tensor) {
     const RingRule& rule = rules[tensor];
     const RingState& ring = rings.states[tensor];
-    formats::DelayedState state{.amax_history = {}, .observations = ring.observations, .scale = ring.scale};
+    formats::DelayedState state{.amax_history = {},
+                                .observations = ring.observations,
+                                .scale = ring.scale,
+                                .refreshes = ring.refreshes,
+                                .refreshed_at = ring.refreshed_at};
     for (std::uint32_t i = 0; i < ring.size; ++i) {
       const std::uint32_t slot = ring.size == rule.length ? (ring.next + i) % rule.length : i;
       state.amax_history.push_back(rings.slots[rule.first + slot]);

@@ -23,13 +23,15 @@ struct RingRule {
   bool takes_newest;
 };
 
-/// All that a tensor remembers, besides its ring. The ring's amaxes are its first `size` slots; once it is full, `next`
+/// The state of a tensor, besides its ring. The ring's amaxes are its first `size` slots; once it is full, `next`
 /// is the oldest.
 struct RingState {
   std::uint64_t observations;
   std::uint32_t size;
   std::uint32_t next;  // slot that is written next
   float scale;
+  std::uint64_t refreshes;
+  std::uint64_t refreshed_at;
 };
 
 /// The rules of tensors.

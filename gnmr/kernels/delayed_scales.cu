@@ -20,7 +20,7 @@ struct Tensors {
   const RingRule* rules;
   RingState* states;
   float* slots;
-  float* scales;  // for casts
+  float* scales;  // for quantization
   unsigned count;
 };
 
@@ -42,7 +42,8 @@ __device__ __forceinline__ float chosen_amax(const RingRule& rule, const RingSta
 }
 
 /// A warp a tensor.
-__global__ void __launch_bounds__(kThreads) observe_amaxes(Tensors tensors, const float* __restrict__ amaxes) {
+__global__ void __launch_bounds__(kThreads)
+    observe_amaxes(Tensors tensors, const float* __restrict__ amaxes, formats::Refresh refresh) {
   const unsigned tensor = blockIdx.x * kWarps + threadIdx.x / kWarpLanes;
   const unsigned lane = threadIdx.x % kWarpLanes;
   if (tensor >= tensors.count) return;
@@ -58,11 +59,19 @@ __global__ void __launch_bounds__(kThreads) observe_amaxes(Tensors tensors, cons
   }
   const bool is_due = state.observations % rule.interval == 0;
   ++state.observations;
+  const bool may_refresh =
+      refresh.factor > 0 && (state.refreshed_at == 0 || state.observations - state.refreshed_at >= refresh.gap);
   __syncwarp();  // every lane has read the state, and sees the new amax
-  if (is_due && state.size > 0) {
+  if ((is_due || may_refresh) && state.size > 0) {
     const float chosen = chosen_amax(rule, state, ring, lane);
     if (chosen > 0) {
-      state.scale = fminf(fmaxf(ldexpf(scale_of(rule, chosen), rule.margin), kSmallestScale), kLargestScale);
+      const float renewed = fminf(fmaxf(ldexpf(scale_of(rule, chosen), rule.margin), kSmallestScale), kLargestScale);
+      const bool is_stale = renewed > __fmul_rn(refresh.factor, state.scale) || renewed < __fmul_rn(0.5f, state.scale);
+      if (!is_due && is_stale) {
+        ++state.refreshes;
+        state.refreshed_at = state.observations;
+      }
+      if (is_due || is_stale) state.scale = renewed;
     }
   }
   if (lane != 0) return;
@@ -141,9 +150,10 @@ void DelayedScales::first_scale(std::uint32_t tensor, const float* amax, void* s
   check_launch("make_first_scales");
 }
 
-void DelayedScales::observe(const float* amaxes, void* stream) {
+void DelayedScales::observe(const float* amaxes, void* stream, const formats::Refresh& refresh) {
   if (impl_->count() == 0) return;
-  observe_amaxes<<<blocks_for(impl_->count(), kWarps), kThreads, 0, stream_of(stream)>>>(impl_->tensors(), amaxes);
+  observe_amaxes<<<blocks_for(impl_->count(), kWarps), kThreads, 0, stream_of(stream)>>>(impl_->tensors(), amaxes,
+                                                                                         refresh);
   check_launch("observe_amaxes");
 }
 

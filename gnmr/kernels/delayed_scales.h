@@ -3,7 +3,7 @@
 //
 //   DelayedScales delayed(tensors);
 //   each step: clear_amaxes(amaxes, count, stream);
-//              ... each micro-batch: a cast finds an amax, then keep_larger(found, amaxes + i, 1, stream); it takes
+//              ... each micro-batch: quantizing finds an amax, then keep_larger(found, amaxes + i, 1, stream); it takes
 //                  delayed.scales() + tensor as its `given_scale`. Before anything was observed the amax is found
 //                  first, and delayed.first_scale(tensor, found, stream) makes a scale of it ...
 //              ... the largest of all ranks, where there are any ...
@@ -27,7 +27,7 @@
 
 namespace gnmr::kernels {
 
-/// One scale: how it follows its history, and whose amax it observes. Casts of one operand for two products have a
+/// One scale: how it follows its history, and whose amax it observes. Quantizing one operand for two GEMMs has a
 /// tensor each and share an amax.
 struct DelayedTensor {
   formats::DelayedScaling rule = {};
@@ -49,11 +49,11 @@ class DelayedScales {
   DelayedScales& operator=(DelayedScales&&) noexcept;
   ~DelayedScales();
 
-  /// What casts take as their scales, one a tensor; the address stays the same as long as the object lives.
+  /// The scales to quantize with, one per tensor; the address stays the same as long as the object lives.
   const float* scales() const;
 
   /// Before anything was observed the scale is that of the tensor itself: where a tensor has observed nothing its scale
-  /// becomes formats::float32_scale of amaxes[its index], if that is not negative. It counts for casts until the first
+  /// becomes formats::float32_scale of amaxes[its index], if that is not negative. It is used until the first
   /// observation, and is not saved.
   void first_scales(const float* amaxes, void* stream);
 
@@ -62,7 +62,7 @@ class DelayedScales {
 
   /// Takes in amaxes[index] of every tensor, as formats::observe_amax; where it is negative none was seen, and the
   /// tensor stays as it is.
-  void observe(const float* amaxes, void* stream);
+  void observe(const float* amaxes, void* stream, const formats::Refresh& refresh = {});
 
   /// The states after all observations so far; waits for the stream.
   std::vector<formats::DelayedState> save(void* stream) const;

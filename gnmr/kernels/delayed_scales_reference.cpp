@@ -15,11 +15,12 @@ void reference_first_scales(std::span<const DelayedTensor> tensors, std::span<co
 }
 
 void reference_observe(std::span<const DelayedTensor> tensors, std::span<const float> amaxes,
-                       std::span<formats::DelayedState> states, std::span<float> scales) {
+                       std::span<formats::DelayedState> states, std::span<float> scales,
+                       const formats::Refresh& refresh) {
   for (std::size_t tensor = 0; tensor < tensors.size(); ++tensor) {
     const float amax = amaxes[tensors[tensor].amax];
     if (amax < 0) continue;
-    formats::observe_amax(tensors[tensor].rule, amax, states[tensor]);
+    formats::observe_amax(tensors[tensor].rule, amax, states[tensor], refresh);
     scales[tensor] = states[tensor].scale;
   }
 }

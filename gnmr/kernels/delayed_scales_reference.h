@@ -11,12 +11,13 @@
 
 namespace gnmr::kernels {
 
-/// As `DelayedScales::first_scales`, into the scales that casts take.
+/// As `DelayedScales::first_scales`, into the scales to quantize with.
 void reference_first_scales(std::span<const DelayedTensor> tensors, std::span<const formats::DelayedState> states,
                             std::span<const float> amaxes, std::span<float> scales);
 
-/// As `DelayedScales::observe`; the scales that casts take come with it.
+/// As `DelayedScales::observe`; with the scales to quantize with.
 void reference_observe(std::span<const DelayedTensor> tensors, std::span<const float> amaxes,
-                       std::span<formats::DelayedState> states, std::span<float> scales);
+                       std::span<formats::DelayedState> states, std::span<float> scales,
+                       const formats::Refresh& refresh = {});
 
 }  // namespace gnmr::kernels

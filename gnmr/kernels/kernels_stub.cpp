@@ -127,7 +127,7 @@ DelayedScales::~DelayedScales() = default;
 const float* DelayedScales::scales() const { refuse(); }
 void DelayedScales::first_scales(const float*, void*) { refuse(); }
 void DelayedScales::first_scale(std::uint32_t, const float*, void*) { refuse(); }
-void DelayedScales::observe(const float*, void*) { refuse(); }
+void DelayedScales::observe(const float*, void*, const formats::Refresh&) { refuse(); }
 std::vector<formats::DelayedState> DelayedScales::save(void*) const { refuse(); }
 void DelayedScales::load(std::span<const formats::DelayedState>, void*) { refuse(); }
 

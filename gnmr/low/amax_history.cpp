@@ -17,11 +17,11 @@ std::optional<float> AmaxHistory::scale(recipes::Product product, std::size_t pl
   return state.observations > 0 ? std::optional(state.scale) : std::nullopt;
 }
 
-void AmaxHistory::end_step(const recipes::Recipe& recipe) {
+void AmaxHistory::end_step(const recipes::Recipe& recipe, const formats::Refresh& refresh) {
   recipes::for_delayed(recipe, [&](std::size_t product, std::size_t place, const recipes::CastRule& rule) {
     const recipes::Operand operand = recipes::operands_of(static_cast<recipes::Product>(product))[place];
     const float amax = step_amax[static_cast<std::size_t>(operand)];
-    if (amax >= 0) formats::observe_amax(rule.delayed_scaling(), amax, delayed[product][place]);
+    if (amax >= 0) formats::observe_amax(rule.delayed_scaling(), amax, delayed[product][place], refresh);
   });
 }
 

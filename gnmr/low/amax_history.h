@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the low path of one layer remembers under delayed scaling: a history for each operand of each GEMM.
+// The amax histories of one layer's low path under delayed scaling: one for each operand of each GEMM.
 //
 // Goals: it goes on whatever path is taken; a step that runs again counts once.
 // Non-goals: finding an amax, quantizing; histories on a device (device_numbers.h). It belongs to one thread at a time.
@@ -31,8 +31,8 @@ struct AmaxHistory {
   /// The step begins, or begins again: its magnitudes are forgotten.
   void begin_step() { step_amax.fill(-1.0f); }
 
-  /// The magnitudes of the step enter the histories.
-  void end_step(const recipes::Recipe& recipe);
+  /// The magnitudes of the step enter the histories; `refresh`: when a scale is renewed early.
+  void end_step(const recipes::Recipe& recipe, const formats::Refresh& refresh = {});
 
   /// The states in the order of `recipes::for_delayed`; as many are taken over.
   std::vector<formats::DelayedState> states(const recipes::Recipe& recipe) const;

@@ -69,9 +69,9 @@ void DeviceNumbers::begin_step() {
   statistics_ = {};
 }
 
-void DeviceNumbers::end_step() {
+void DeviceNumbers::end_step(const formats::Refresh& refresh) {
   if (delayed_ == nullptr) return;
-  delayed_->observe(amaxes_.floats(), front_end_.stream(bytes_));
+  delayed_->observe(amaxes_.floats(), front_end_.stream(bytes_), refresh);
   for (std::size_t index = 0; index < delayed_index_.size(); ++index) {
     if (!delayed_index_[index]) continue;
     const std::size_t layer = index / (kProductCount * 2);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What layers measure and remember on a CUDA device, so that none of them waits for it.
+// Measurements and amax histories of layers on a CUDA device, so that none of them waits for it.
 //
 // Goals: one place for all numbers of a step, read with one copy; scales of delayed scaling stay on the device.
 // Non-goals: what the numbers mean (linear_paths.h); bringing them to the host (the front end does); other devices:
@@ -35,10 +35,10 @@ inline constexpr std::size_t kErrorPlaces = recipes::kProductCount + 1;
 
 /// Everything that was measured in a step, on the host.
 struct HostNumbers {
-  std::vector<double> squares = {};               // one a layer and GEMM
-  std::vector<kernels::ErrorTotals> errors = {};  // one a layer and place
-  std::vector<float> amaxes = {};                 // one a layer and operand; below 0: none seen
-  std::vector<formats::Statistics> casts = {};    // one a layer, GEMM and operand; empty: none were counted
+  std::vector<double> squares = {};               // one per layer and GEMM
+  std::vector<kernels::ErrorTotals> errors = {};  // one per layer and place
+  std::vector<float> amaxes = {};                 // one per layer and operand; below 0: none seen
+  std::vector<formats::Statistics> casts = {};    // one per layer, GEMM and operand; empty: none were counted
 };
 
 /// The numbers of some layers, each with a row of them.
@@ -55,8 +55,8 @@ class DeviceNumbers {
   /// Forgets what was measured.
   void begin_step();
 
-  /// Histories and scales take in the amaxes of the step.
-  void end_step();
+  /// Histories and scales take in the amaxes of the step; `refresh`: when a scale is renewed early.
+  void end_step(const formats::Refresh& refresh = {});
 
   /// Where all numbers but the statistics lie, for one copy to the host; the place stays.
   std::span<const std::byte> bytes() const;
@@ -75,14 +75,14 @@ class DeviceNumbers {
   static HostNumbers from_bytes(std::span<const std::byte> bytes, std::size_t layers);
   std::size_t layers() const { return layers_; }
 
-  /// The squares of gradients, one a layer and GEMM.
+  /// The squares of gradients, one per layer and GEMM.
   const double* squares() const { return static_cast<const double*>(bytes_.data); }
 
-  /// Where the largest magnitudes are, one a layer and operand, for those who put others in their place.
+  /// Where the largest magnitudes are, one per layer and operand, for callers that replace them.
   float* amaxes() const;
   void set_seen(std::span<const float> amaxes);
 
-  /// What is remembered, one state a layer, GEMM and place that has delayed scaling; waits for the device.
+  /// The state of delayed scaling, one per layer, GEMM and place that has it; waits for the device.
   std::vector<formats::DelayedState> save() const;
 
   /// Takes it over; waits for the device.
@@ -95,7 +95,7 @@ class DeviceNumbers {
   bool has_seen(std::size_t layer, recipes::Operand operand) const;
   float* amax(std::size_t layer, recipes::Operand operand);
 
-  /// The scale of an operand; null before anything is remembered: then it is that of the matrix itself.
+  /// The scale of an operand; null before the first observation: then it is that of the matrix itself.
   const float* delayed_scale(std::size_t layer, recipes::Product product, std::size_t place) const;
 
   /// Room for what one quantization does, to be written by it.

@@ -11,8 +11,8 @@ void LinearPaths::begin_step() {
   saved_error = {};
 }
 
-void LinearPaths::end_step() {
-  if (recipe != nullptr) amax.end_step(*recipe);
+void LinearPaths::end_step(const formats::Refresh& refresh) {
+  if (recipe != nullptr) amax.end_step(*recipe, refresh);
 }
 
 StepClock clock_of(const LinearPaths& paths) { return paths.clock != nullptr ? *paths.clock : StepClock{}; }

@@ -56,18 +56,18 @@ struct ProductMeasurement {
 struct LinearPaths {
   std::shared_ptr<const Recipe> recipe;  // null: there is no low path
   std::shared_ptr<const StepClock> clock;
-  std::uint32_t layer = 0;      // tells layers' random numbers apart
+  std::uint32_t layer = 0;      // distinguishes layers' random numbers
   std::size_t numbers_row = 0;  // of this layer in `numbers`
 
   // The switch: written between steps only.
   std::array<bool, kProductCount> low{};  // which GEMMs run low
   bool save_low = false;                  // whether the input is saved for backward in 8 bits
   bool can_save_low = false;              // whether it ever is: then that is compared too
-  bool keep_low_weight = true;            // false: backward quantizes the weight again, for a byte a weight less memory
-  MatrixHook* hook = nullptr;             // a laboratory's; it outlives the step
+  bool keep_low_weight = true;  // false: backward quantizes the weight again, for one byte per weight less memory
+  MatrixHook* hook = nullptr;   // a laboratory's; it outlives the step
 
   // What to measure in this step.
-  bool observing = true;          // false in evaluation: nothing is remembered or measured
+  bool observing = true;          // false in evaluation: no state changes and nothing is measured
   bool measure_products = false;  // norms of the GEMMs' gradients
   bool measure_casts = false;     // evidence
   Comparison comparison = Comparison::none;
@@ -86,7 +86,7 @@ struct LinearPaths {
   void begin_step();
 
   /// The amax of the step enters the histories.
-  void end_step();
+  void end_step(const formats::Refresh& refresh = {});
 };
 
 /// The clock of a layer, or one at rest.

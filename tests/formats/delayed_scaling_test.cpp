@@ -94,5 +94,46 @@ TEST(DelayedScaling, WhatCannotBeIsRefused) {
   EXPECT_EQ(state.observations, 0u);
 }
 
+TEST(Refresh, RenewsAScaleThatNoLongerFitsByItsOwnRule) {
+  const DelayedScaling options{.history_length = 2, .update_interval = 100};
+  const Refresh refresh{.factor = 1.25F, .gap = 10};
+  const auto scale_of = [](float amax) { return amax / 448.0F; };
+  DelayedState state;
+  const auto observe = [&](float amax, int times) {
+    for (int i = 0; i < times; ++i) observe_amax(options, amax, state, refresh);
+  };
+  observe(8, 5);
+  EXPECT_EQ(state.scale, scale_of(8));
+  observe(10, 1);
+  EXPECT_EQ(state.scale, scale_of(8)) << "1.25 times as large is no more than that";
+  observe(10.1F, 1);
+  EXPECT_EQ(state.scale, scale_of(10.1F));
+  EXPECT_EQ(state.refreshes, 1U);
+  observe(40, 9);
+  EXPECT_EQ(state.scale, scale_of(10.1F)) << "ten observations from one refresh to the next";
+  observe(30, 1);
+  EXPECT_EQ(state.scale, scale_of(40)) << "the largest of two";
+  observe(20, 20);
+  EXPECT_EQ(state.scale, scale_of(40)) << "half as large is not less than half";
+  observe(19, 2);
+  EXPECT_EQ(state.scale, scale_of(19));
+  EXPECT_EQ(state.refreshes, 3U);
+  observe(std::numeric_limits<float>::infinity(), 30);
+  EXPECT_EQ(state.refreshes, 3U);
+}
+
+TEST(Refresh, ChangesNothingWhereAScaleIsRenewedInEachStep) {
+  DelayedState plain;
+  DelayedState refreshed;
+  Noise noise(5);
+  for (int step = 0; step < 300; ++step) {
+    const auto amax = static_cast<float>(std::exp(3 * noise.normal()));
+    observe_amax({}, amax, plain);
+    observe_amax({}, amax, refreshed, {.factor = 1.25F});
+    ASSERT_EQ(refreshed.scale, plain.scale);
+  }
+  EXPECT_EQ(refreshed.refreshes, 0U);
+}
+
 }  // namespace
 }  // namespace gnmr::formats
