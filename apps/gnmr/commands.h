@@ -22,6 +22,7 @@ void add_lab_command(CLI::App& program, Command& chosen);
 void add_report_command(CLI::App& program, Command& chosen);
 void add_explain_command(CLI::App& program, Command& chosen);
 void add_tune_command(CLI::App& program, Command& chosen);
+void add_plan_command(CLI::App& program, Command& chosen);
 
 /// The whole program: reads the command line, runs, prints errors, gives the exit status.
 int run_program(int argument_count, const char* const* arguments);

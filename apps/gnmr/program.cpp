@@ -78,8 +78,8 @@ int run_program(int argument_count, const char* const* arguments) {
   std::signal(SIGPIPE, SIG_IGN);
   keep_memory();
   CLI::App program{
-      "gnmr keeps low-precision training stable: it watches every unit's gradient norm and says which units\n"
-      "should run in high precision for a few steps.",
+      "gnmr keeps low-precision training stable: it watches every unit's gradient norm and the errors\n"
+      "of its low-precision GEMMs, and runs the units at fault in high precision for a few steps.",
       "gnmr"};
   program.set_version_flag("--version", "gnmr " GNMR_VERSION, "Print the version and exit");
   program.set_help_flag("-h,--help", "Print this help and exit");
@@ -93,6 +93,7 @@ int run_program(int argument_count, const char* const* arguments) {
   add_lab_command(program, chosen);
   add_replay_command(program, chosen);
   add_tune_command(program, chosen);
+  add_plan_command(program, chosen);
   add_recipes_command(program, chosen);
   add_options_command(program, chosen);
   add_report_command(program, chosen);
