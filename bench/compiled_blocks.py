@@ -4,9 +4,9 @@
     PYTHONPATH=build/python python3 bench/compiled_blocks.py [--device cpu|cuda] [--width N] [--tokens N] [KIND ...]
 
 KIND: "watched" (plain layers), "torchao tensorwise", "torchao rowwise", or "own:RECIPE", our low linear; that has
-beside it the same casts and products written as anybody would who wants no switch: operators for the casts, torch's
-products, an autograd function around them. On a GPU: blocks of LLaMA-2 13B's shapes and milliseconds of the clock to an
-idle device, over five steps in a row (a loop does not wait for each), and over one. On a CPU: one thread and its
+beside it the same quantizations and GEMMs written as anybody would who wants no switch: operators for the former,
+torch's GEMMs, an autograd function around them. On a GPU: blocks of LLaMA-2 13B's shapes and milliseconds of the clock
+to an idle device, over five steps in a row (a loop does not wait for each), and over one. On a CPU: one thread and its
 processor time.
 """
 
@@ -17,107 +17,90 @@ import time
 from collections.abc import Callable
 
 import torch
-from gnmr.low.amax_history import AmaxHistory
-from gnmr.low.casts import FORWARD, INPUT_GRADIENT, OPERANDS, SUMS_OVER_ROWS, WEIGHT_GRADIENT, cast_operand, recipe_of
-from gnmr.low.fp8_matrix import Fp8Cast
+from gnmr.low.casts import (
+    FORWARD,
+    INPUT_GRADIENT,
+    SUMS_OVER_ROWS,
+    WEIGHT_GRADIENT,
+    as_type,
+    cast_operand,
+    cast_shape,
+    recipe_of,
+)
+from gnmr.low.front_end import LINEAR, multiply_codes
 from llama_blocks import LARGE, Sizes, Twin, blocks, own_recipe
 from torch import Tensor, nn
 
 import gnmr
+from gnmr import _core
 from gnmr.low import fp8_matrix
 
 operators = torch.library.Library("gnmr_bench", "FRAGMENT")
+operators.define("cast(Tensor matrix, str recipe, int product, int place, bool both) -> Tensor[]")
 operators.define(
-    "cast(Tensor matrix, str recipe, int product, int place, bool by_rows, bool by_columns)"
-    " -> (Tensor, Tensor, Tensor, Tensor)"
+    "delayed_cast(Tensor matrix, int layer, str recipe, int product, int place, bool both, bool is_first) -> Tensor[]"
 )
 operators.define(
-    "delayed_cast(Tensor matrix, int layer, str recipe, int product, int place, bool by_rows,"
-    " bool by_columns) -> (Tensor, Tensor, Tensor, Tensor)"
+    "gemm(Tensor left, Tensor left_scales, Tensor right, Tensor right_scales, str recipe, int product) -> Tensor"
 )
-operators.define("tiles(Tensor left, Tensor left_scales, Tensor right, Tensor right_scales, str groups) -> Tensor")
 
-memories: list[AmaxHistory] = []  # of the layers without a switch, under delayed scaling
-
-
-def _cast(matrix: Tensor, recipe: str, product: int, place: int, by_rows: bool, by_columns: bool) -> tuple[Tensor, ...]:
-    return _flat(fp8_matrix.cast_to_fp8(matrix, Fp8Cast(recipe_of(recipe), product, place, by_rows, by_columns)))
+delayed: list[_core.LowLayer] = []  # what delayed scaling remembers of the layers without a switch
 
 
-def _flat(made: fp8_matrix.Fp8Matrix) -> tuple[Tensor, ...]:
-    return tuple(
-        tensor
-        for side in (made.by_rows, made.by_columns)
-        for tensor in ((side.codes, side.scales) if side else (torch.empty(0), torch.empty(0)))
+def _cast(matrix: Tensor, recipe: str, product: int, place: int, both: bool) -> list[Tensor]:
+    over_rows = SUMS_OVER_ROWS[product][place]
+    return _core.quantize_to_fp8(
+        LINEAR, recipe_of(recipe), product, place, matrix, both or not over_rows, both or over_rows
     )
 
 
-def _delayed_cast(
-    matrix: Tensor, layer: int, recipe: str, product: int, place: int, by_rows: bool, by_columns: bool
-) -> tuple[Tensor, ...]:
-    rules, memory, operand = recipe_of(recipe), memories[layer], OPERANDS[product][place]
-    if not matrix.is_cuda:
-        memory.note(operand, matrix)
-        values = cast_operand(matrix, recipe, product, place, memory.scale(product, place), 0, 0)
-        return values, torch.empty(0), torch.empty(0), torch.empty(0)
-    made: list[fp8_matrix.Fp8Matrix] = []
-    scale = memory.scale_address(product, place, matrix.device)
-
-    def cast(amax: int) -> None:
-        made.append(fp8_matrix.cast_to_fp8(matrix, Fp8Cast(rules, product, place, by_rows, by_columns, scale, amax)))
-
-    memory.note_on_device(operand, matrix.device, cast)
-    return _flat(made[0])
-
-
-def _delayed_cast_shapes(
-    matrix: Tensor, layer: int, recipe: str, product: int, place: int, by_rows: bool, by_columns: bool
-) -> tuple[Tensor, ...]:
-    if matrix.is_cuda:
-        return _cast_shapes(matrix, recipe, product, place, by_rows, by_columns)
-    return torch.empty_like(matrix), torch.empty(0), torch.empty(0), torch.empty(0)
-
-
-def _cast_shapes(
-    matrix: Tensor, recipe: str, product: int, place: int, by_rows: bool, by_columns: bool
-) -> tuple[Tensor, ...]:
-    rules, (rows, columns) = recipe_of(recipe), matrix.shape
-    result = []
-    for wanted, m, k in ((by_rows, rows, columns), (by_columns, columns, rows)):
-        scales = fp8_matrix.scale_shape(rules.fp8_groups(product, place), m, k)
-        result += (
-            [
+def _cast_shapes(matrix: Tensor, recipe: str, product: int, place: int, both: bool) -> list[Tensor]:
+    rules, (rows, columns), over_rows = recipe_of(recipe), matrix.shape, SUMS_OVER_ROWS[product][place]
+    result: list[Tensor] = []
+    for wanted, m, k in ((both or not over_rows, rows, columns), (both or over_rows, columns, rows)):
+        if wanted:
+            scales = fp8_matrix.scale_shape(rules.fp8_groups(product, place), m, k)
+            result += [
                 matrix.new_empty((m, k), dtype=fp8_matrix.code_type(rules, product, place)),
                 matrix.new_empty(scales, dtype=torch.float32),
             ]
-            if wanted
-            else [torch.empty(0), torch.empty(0)]
-        )
-    return tuple(result)
+    return result
 
 
-def _tiles(left: Tensor, left_scales: Tensor, right: Tensor, right_scales: Tensor, groups: str) -> Tensor:
-    return fp8_matrix.multiply_tiles(
-        fp8_matrix.Fp8Side(left, left_scales),
-        fp8_matrix.Fp8Side(right, right_scales),
-        groups == "block",
-        torch.bfloat16,
+def _delayed_cast(
+    matrix: Tensor, layer: int, recipe: str, product: int, place: int, both: bool, is_first: bool
+) -> list[Tensor]:
+    return delayed[layer].quantize(product, place, matrix, both, is_first)
+
+
+def _delayed_cast_shapes(
+    matrix: Tensor, layer: int, recipe: str, product: int, place: int, both: bool, is_first: bool
+) -> list[Tensor]:
+    if matrix.is_cuda:
+        return _cast_shapes(matrix, recipe, product, place, both)
+    return [cast_shape(matrix, recipe, product, place)]
+
+
+def _gemm(left: Tensor, left_scales: Tensor, right: Tensor, right_scales: Tensor, recipe: str, product: int) -> Tensor:
+    return _core.low_gemm(
+        LINEAR, recipe_of(recipe), product, [left, left_scales], [right, right_scales], torch.bfloat16
     )
 
 
-operators.impl("cast", _cast, "CUDA")
-operators.impl("tiles", _tiles, "CUDA")
-for _device in ("CPU", "CUDA"):
-    operators.impl("delayed_cast", _delayed_cast, _device)
-torch.library.register_fake("gnmr_bench::delayed_cast", _delayed_cast_shapes, lib=operators)
-torch.library.register_fake("gnmr_bench::cast", _cast_shapes, lib=operators)
-torch.library.register_fake(
-    "gnmr_bench::tiles",
-    lambda left, left_scales, right, right_scales, groups: left.new_empty(
-        (left.shape[0], right.shape[0]), dtype=torch.bfloat16
-    ),
-    lib=operators,
-)
+def _gemm_shape(
+    left: Tensor, left_scales: Tensor, right: Tensor, right_scales: Tensor, recipe: str, product: int
+) -> Tensor:
+    return left.new_empty((left.shape[0], right.shape[0]), dtype=torch.bfloat16)
+
+
+for _name, _run, _shape in (
+    ("cast", _cast, _cast_shapes),
+    ("delayed_cast", _delayed_cast, _delayed_cast_shapes),
+    ("gemm", _gemm, _gemm_shape),
+):
+    for _device in ("CPU", "CUDA"):
+        operators.impl(_name, _run, _device)
+    torch.library.register_fake(f"gnmr_bench::{_name}", _shape, lib=operators)
 
 
 class Plain:
@@ -128,8 +111,8 @@ class Plain:
         self.rows, self.columns = weight.shape
         self.layer = -1  # without a memory
         if rules.is_delayed(FORWARD, 0):
-            self.layer = len(memories)
-            memories.append(AmaxHistory(rules))
+            self.layer = len(delayed)
+            delayed.append(_core.LowLayer(LINEAR, rules, self.layer))
         self.groups = [rules.fp8_groups(product, 1) for product in range(3)] if self.codes else []
         self.shared = [
             rules.shares_cast(*pair, self.codes)
@@ -149,34 +132,31 @@ class Plain:
             else []
         )
 
-    def cast(self, product: int, place: int, matrix: Tensor, shared: bool) -> tuple[Tensor, ...]:
-        """Both sides where two products want it."""
-        over_rows = SUMS_OVER_ROWS[product][place]
+    def cast(self, product: int, place: int, matrix: Tensor, both: bool) -> tuple[Tensor, ...]:
+        """Numbers; or FP8 data and scales of the side that this GEMM takes, or of both."""
         if self.layer >= 0:
-            made = torch.ops.gnmr_bench.delayed_cast(
-                matrix, self.layer, self.recipe, product, place, shared or not over_rows, shared or over_rows
+            is_first = product == FORWARD or (product, place) == (INPUT_GRADIENT, 0)
+            return tuple(
+                torch.ops.gnmr_bench.delayed_cast(matrix, self.layer, self.recipe, product, place, both, is_first)
             )
-            return made if self.codes else (made[0], made[0])
         if not self.codes:
-            return (cast_operand(matrix, self.recipe, product, place, 0.0, 0, 0),) * 2
-        return torch.ops.gnmr_bench.cast(
-            matrix, self.recipe, product, place, shared or not over_rows, shared or over_rows
-        )
+            return (cast_operand(matrix, self.recipe, product, place, 0.0, 0, 0),)
+        return tuple(torch.ops.gnmr_bench.cast(matrix, self.recipe, product, place, both))
 
     def side(self, product: int, place: int, made: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        half = len(made) // 2
-        return made[half:] if SUMS_OVER_ROWS[product][place] else made[:half]
+        if len(made) < 4:
+            return made
+        return made[2:] if SUMS_OVER_ROWS[product][place] else made[:2]
 
     def multiply(self, product: int, left: tuple[Tensor, ...], right: tuple[Tensor, ...]) -> Tensor:
         if not self.codes:
             left_rows, right_rows = SUMS_OVER_ROWS[product]
             return torch.mm(left[0].t() if left_rows else left[0], right[0] if right_rows else right[0].t())
-        groups, plan = self.groups[product], self.plans[product]
-        if plan.by == "own":
-            return torch.ops.gnmr_bench.tiles(*left, *right, groups)
-        return fp8_matrix.multiply_by_torch(
-            fp8_matrix.Fp8Side(*left), fp8_matrix.Fp8Side(*right), groups, torch.bfloat16, plan
-        )
+        plan = self.plans[product]
+        if plan.by != "torch":
+            return torch.ops.gnmr_bench.gemm(*left, *right, self.recipe, product)
+        groups, dtype = self.groups[product], torch.bfloat16
+        return as_type(multiply_codes(left, right, groups, dtype, plan.sums_fast, plan.spreads_blocks), dtype)
 
 
 class PlainFunction(torch.autograd.Function):
@@ -251,9 +231,9 @@ def calm(kind: str, sizes: Sizes, device: str, pairs_wanted: int) -> None:
 
     def clip_stock() -> None:
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
-        for memory in memories:
-            memory.end_step()
-            memory.begin_step()
+        for layer in delayed:
+            layer.end_step()
+            layer.begin_step()
 
     def clip_watched() -> None:
         ctl.step(max_norm=1.0)
@@ -326,7 +306,7 @@ def main() -> None:
         except Exception as fault:  # what cannot be had is told, and the rest goes on
             print(f"| {kind} | {type(fault).__name__}: {str(fault)[:200]} |", flush=True)
         torch._dynamo.reset()
-        memories.clear()
+        delayed.clear()
         gc.collect()
 
 

@@ -26,11 +26,10 @@ def make_batch() -> tuple[Tensor, Tensor]:
     return points, (points[:, 0] > 0).long() + 2 * (points[:, 1] > 0).long()
 
 
-def break_layer(ctl: gnmr.Control, name: str, broken: list[bool]) -> None:
-    """For this example only: what the layer's low path makes of its inputs is far too large while broken[0] is set."""
+def break_layer(ctl: gnmr.Control, name: str, factor: float | None) -> None:
+    """For this example only: what the layer's low path makes is this many times too large; None: it is right."""
     switch = next(unit.switch for unit in ctl.units if unit.name == name)
-    plain = switch.cast
-    switch.cast = lambda product, place, matrix: plain(product, place, matrix) * (30 if broken[0] and place == 0 else 1)
+    switch.plant_factor(factor)
 
 
 def main(steps: int) -> None:
@@ -38,10 +37,8 @@ def main(steps: int) -> None:
     model = make_model()
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     ctl = gnmr.attach(model, max_o=1, recipe="fp8-tensorwise", watch_steps=20)
-    broken = [False]
-    break_layer(ctl, "6", broken)
     for step in range(1, steps + 1):
-        broken[0] = 60 <= step < 65
+        break_layer(ctl, "6", 30.0 if 60 <= step < 65 else None)
         points, targets = make_batch()
 
         def run() -> Tensor:

@@ -39,6 +39,9 @@ class MatrixHook {
   /// The quantized operand as numbers. Statistics have been taken.
   virtual Matrix after_quantizing(const LowPathCall& call, recipes::Operand operand, const Matrix& quantized) = 0;
 
+  /// Whether any of these ever does something. Where not, GEMMs share quantized operands as they do without a hook.
+  virtual bool changes_operands() const { return true; }
+
   /// The result of the GEMM.
   virtual Matrix after_gemm(const LowPathCall& call, const Matrix& result) = 0;
 };

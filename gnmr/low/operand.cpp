@@ -43,7 +43,7 @@ struct Casting {
   bool was_changed() const { return !source.is_same(matrix); }
 };
 
-/// The scale that delayed scaling remembers; on a device one that is not for FP8 data is awaited.
+/// The scale of delayed scaling; on a device one that is not for FP8 data is awaited.
 std::optional<float> delayed_scale(const FrontEnd& front_end, LinearPaths& paths, const OperandUse& use,
                                    const Matrix& source) {
   if (source.place == Place::device) {
@@ -83,7 +83,7 @@ Matrix cast_to_numbers(const Casting& casting) {
   const Matrix source = front_end.to_type(casting.source, Type::float32);
   if (is_delayed(casting.rule)) {
     const std::optional<float> scale = delayed_scale(front_end, paths, use, source);
-    // Before anything is remembered the scale is that of the matrix itself.
+    // Before the first observation the scale is that of the matrix itself.
     cast.delayed_scale = scale ? *scale : formats::float32_scale(casting.rule.format, finite_amax(front_end, source));
   }
   if (!counts_casts(paths)) return quantize_to_numbers(front_end, source, cast);
@@ -98,7 +98,7 @@ Matrix cast_to_numbers(const Casting& casting) {
   return result;
 }
 
-/// Whether quantizing for this GEMM also finds the amax that is remembered.
+/// Whether quantizing for this GEMM also finds the amax for the history.
 bool observes_in_cast(const LinearPaths& paths, Product product, std::size_t place, const Matrix& matrix) {
   const Operand operand = recipes::operands_of(product)[place];
   const Product first = operand == Operand::output_gradient ? Product::input_gradient : Product::forward;
@@ -230,7 +230,8 @@ bool can_share_cast(const LinearPaths& paths, const OperandUse& use, const Matri
   if (!rule) return true;
   // A hook may do something else to each GEMM's operand; what does not depend on the direction is shared all the same,
   // as a backend would.
-  return recipes::can_share(*rule, paths.hook == nullptr && can_quantize_to_codes(matrix, *rule));
+  const bool is_plain = paths.hook == nullptr || !paths.hook->changes_operands();
+  return recipes::can_share(*rule, is_plain && can_quantize_to_codes(matrix, *rule));
 }
 
 bool counts_casts(const LinearPaths& paths) { return paths.measure_casts && paths.observing; }

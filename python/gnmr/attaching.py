@@ -19,12 +19,13 @@ from gnmr.checks import mistakes
 from gnmr.checks.preflight import preflight
 from gnmr.control import Control
 from gnmr.low.layer_switch import LayerSwitch
-from gnmr.options import DEFAULTS, AttachOptions, controller_options, refuse_without_effect
+from gnmr.options import DEFAULTS, AttachOptions, controller_options
 from gnmr.ranks.exchange import Exchange
 from gnmr.ranks.group import Ranks, ranks_of
 from gnmr.ranks.joining import Joined, check_low_paths, gradients_of, join, joined_alone, refuse_flat_parameters
 from gnmr.step.kill_switch import KillSwitch
 from gnmr.step.parts import ControlParts
+from gnmr.step.patrol import Patrol, patrol_rounds
 from gnmr.summary import budget_text
 from gnmr.telemetry.warning import warn
 from gnmr.units import FoundUnits, UnitChoice, find_units
@@ -59,6 +60,8 @@ def attach(
       after that. None: 1 where all that is trained is on one CUDA device, until the first `ctl.trial`.
     - `allow`, `deny`: globs of layers that are units, and that are not.
     - `gradients`: `.grad`, `main_grad`, or a function of a parameter.
+    - `patrol`: low paths of our own are compared with high ones beside each step, of as many layers in turn as this
+      share of its multiply-adds pays for (at least one; 0: none, 1: all in each step).
     - `watch_steps`: nothing is switched in the first so many steps; `disarm_after`: nor any more where nothing that was
       done over so many steps helped (0: never).
     - `signals`: SIGUSR1 asks for watch, SIGUSR2 for high.
@@ -82,7 +85,7 @@ def attach(
     chosen, found = together(lambda: _find(model, choice, preset, controller))
     watching = (watch, settings["watch_steps"], settings["disarm_after"])
     if ranks is not None:
-        _check_settings(ranks, [str(chosen), lag, recipe, *watching])
+        _check_settings(ranks, [str(chosen), lag, recipe, settings["patrol"], *watching])
     asked = lag
     if asked is None:
         can_be_late = int(_can_be_late(model, found, chosen))
@@ -93,8 +96,14 @@ def attach(
         joined, copies = join(ranks, model, found, replicas)
     if not joined.found.units:
         raise Error(_nothing_found(joined.found))
+    rounds = patrol_rounds(settings["patrol"], joined.patrol_costs, [unit.cost for unit in joined.core_units])
+    patrol = Patrol(joined.found.units, rounds, len(joined.places)) if max(rounds) >= 0 else None
+    if options.get("patrol") and patrol is None:
+        raise Error("attach: option `patrol`: has no effect, since no unit can be compared beside a step; leave it out")
     # A lag that nobody asked for becomes 0 with the first trial.
-    refuse_without_effect(controller, chosen, can_rerun=bool(joined.places) and not lag, sites=len(joined.places))
+    can_rerun = bool(joined.places) and not lag
+    measured = joined.expected if patrol is not None or can_rerun else []
+    _core.refuse_without_effect(chosen, list(controller), can_rerun=can_rerun, expected=measured)
     folder = _folder_of(out, ranks)
     kill_switch = together(lambda: _kill_switch(folder, resume_step, settings["signals"], ranks is None or ranks.leads))
     requests = list(kill_switch.news())
@@ -127,12 +136,13 @@ def attach(
             gradients_of(model, joined.found.units, settings["gradients"], copies),
             kill_switch,
             clock,
-            Exchange(ranks) if ranks is not None else None,
+            Exchange(ranks, patrol.sum_count if patrol is not None else 0) if ranks is not None else None,
             settings["gradients"],
             replicas,
             requests,
             make_supervisor,
             lag_is_free=lag is None,
+            patrol=patrol,
             asked={"watch": watch, **{name: settings[name] for name in ("watch_steps", "disarm_after", "seed")}},
         )
         control = Control(parts, strict=settings["strict"], quiet=quiet)
@@ -145,6 +155,8 @@ def attach(
         if joined.switchable:
             budget = control.supervisor.max_recovered
             print(f"gnmr: {budget_text(budget, len(joined.core_units))}", file=sys.stderr)
+            if patrol is not None:
+                print(f"gnmr: {patrol.text()}", file=sys.stderr)
             print(f"gnmr: {preflight(control.units, budget).text()}", file=sys.stderr)
     return control
 

@@ -176,8 +176,8 @@ class Control:
         is_late = isinstance(result, LateResult)
         if not is_late:
             steps.last_norm = result.total_norm
-        if steps.settled or self.listeners.active or order.is_looking:
-            decided, steps.settled = steps.settled, []
+        decided, steps.settled = steps.settled, []
+        if self.listeners.active or order.is_looking:
             self._report(decided if is_late else [*decided, result], decided if decided or is_late else [result])
         return result
 

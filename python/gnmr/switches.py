@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from torch import nn
+from torch import Tensor, nn
 
 from gnmr import backends
 from gnmr._core import Error
@@ -42,6 +42,30 @@ class MeasuringSwitch(Switch, Protocol):
 
     def end_trial(self) -> Sequence[float]:
         """The errors ||low - high|| / ||high|| of the places; NaN: not measured. `set_high` follows."""
+
+
+@runtime_checkable
+class PatrolledSwitch(MeasuringSwitch, Protocol):
+    """A switch whose paths can be compared beside a plain step, which takes nothing from them."""
+
+    def patrol_cost(self, tokens: int) -> float:
+        """The multiply-adds of that in a micro-batch of so many tokens, while the unit runs low."""
+
+    def begin_patrol(self) -> None:
+        """Before a step's first forward: samples of the low path are compared; of a unit that runs high all of it is,
+        as in a trial."""
+
+    def end_patrol(self) -> Sequence[tuple[float, float]] | Tensor:
+        """After the step's last backward: ||low - high||^2 and ||high||^2 of the places over all micro-batches, NaN:
+        not measured. A tensor of these may lie on a device, which is not waited for."""
+
+
+@runtime_checkable
+class BreakableSwitch(Switch, Protocol):
+    """A switch whose low path can be broken, so that examinations see whether a trial finds it."""
+
+    def plant_factor(self, factor: float | None) -> None:
+        """What the low path makes is so many times too large from the next forward on; None: it is right again."""
 
 
 @runtime_checkable

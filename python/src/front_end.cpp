@@ -29,8 +29,8 @@ const TypeObjects& types() {
   static const TypeObjects* const known = [] {
     auto* const found = new TypeObjects;
     const nb::object torch = nb::module_::import_("torch");
-    constexpr std::array kNames = {"float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2",
-                                   "uint8",   "float64"};
+    constexpr std::array kNames = {"float32",     "bfloat16", "float16", "float8_e4m3fn",
+                                   "float8_e5m2", "uint8",    "float64"};
     for (std::size_t index = 0; index < kNames.size(); ++index) found->objects[index] = torch.attr(kNames[index]);
     return found;
   }();
@@ -168,23 +168,21 @@ Matrix PythonFrontEnd::multiply(const Matrix& left, const Matrix& right) const {
 
 Matrix PythonFrontEnd::multiply_high(recipes::Product product, const Matrix& left, const Matrix& right) const {
   const Lock lock;
-  return matrix_of(
-      functions_.attr("multiply_high")(static_cast<int>(product), tensor_of(left), tensor_of(right)));
+  return matrix_of(functions_.attr("multiply_high")(static_cast<int>(product), tensor_of(left), tensor_of(right)));
 }
 
 Matrix PythonFrontEnd::multiply_codes(const low::Fp8Side& left, const low::Fp8Side& right, Grouping right_grouping,
                                       Type type, const kernels::Fp8Plan& plan) const {
   const Lock lock;
-  return matrix_of(functions_.attr("multiply_codes")(
-      nb::make_tuple(tensor_of(left.codes), tensor_of(left.scales)),
-      nb::make_tuple(tensor_of(right.codes), tensor_of(right.scales)), name_of(right_grouping), object_of(type),
-      plan.may_sum_fast, plan.spreads_blocks));
+  return matrix_of(functions_.attr("multiply_codes")(nb::make_tuple(tensor_of(left.codes), tensor_of(left.scales)),
+                                                     nb::make_tuple(tensor_of(right.codes), tensor_of(right.scales)),
+                                                     name_of(right_grouping), object_of(type), plan.may_sum_fast,
+                                                     plan.spreads_blocks));
 }
 
 Matrix PythonFrontEnd::values_of(const low::Fp8Side& side, Grouping grouping) const {
   const Lock lock;
-  return matrix_of(
-      functions_.attr("values_of")(tensor_of(side.codes), tensor_of(side.scales), name_of(grouping)));
+  return matrix_of(functions_.attr("values_of")(tensor_of(side.codes), tensor_of(side.scales), name_of(grouping)));
 }
 
 Matrix PythonFrontEnd::subtract(const Matrix& left, const Matrix& right) const {
@@ -238,7 +236,13 @@ OnDeviceOf::OnDeviceOf(const PythonFrontEnd& front_end, const Matrix& matrix) : 
 }
 
 OnDeviceOf::~OnDeviceOf() {
-  if (before_ >= 0) front_end_.exchange_device(before_);
+  if (before_ < 0) return;
+  const Lock lock;
+  try {
+    front_end_.exchange_device(before_);
+  } catch (nb::python_error& failure) {
+    failure.discard_as_unraisable("OnDeviceOf");
+  }
 }
 
 }  // namespace gnmr::python

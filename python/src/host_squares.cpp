@@ -149,10 +149,12 @@ void bind_host_squares(nb::module_& module) {
           "clip",
           [](const HostSquares& self, double max_norm) {
             const kernels::Gate gate = self.gate(max_norm);
-            return nb::make_tuple(gate.total_norm, gate.coefficient);
+            if (std::isinf(max_norm)) return nb::make_tuple(gate.total_norm, 1.0);
+            return nb::make_tuple(gate.total_norm, std::isnan(gate.total_norm) ? gate.total_norm : gate.coefficient);
           },
           nb::sig("def clip(self, max_norm: float) -> tuple[float, float]"), "max_norm"_a,
-          "The norm of all gradients, and what clipping to `max_norm` multiplies them with; 0 where it is not finite.");
+          "The norm of all gradients, and what clipping to `max_norm` multiplies them with: 1 where that is infinite, "
+          "else 0 where the norm is, and NaN where the norm is.");
   module.def("sum_squares", one_sum, "pointer"_a, "count"_a, "type"_a, nb::kw_only(), "threads"_a = 1,
              nb::call_guard<nb::gil_scoped_release>(), "The sum of squares of one array in host memory.");
 }

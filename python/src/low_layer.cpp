@@ -57,7 +57,8 @@ LowOperand operand_of_parts(const Recipe& recipe, Product product, std::size_t p
   LowOperand operand;
   operand.codes.grouping = rule_of(recipe, static_cast<std::size_t>(product), place).grouping;
   const bool sums_over_rows = low::sums_over(product)[place] == low::SumOver::rows;
-  (sums_over_rows ? operand.codes.by_columns : operand.codes.by_rows) = {matrix_of(parts[0]), matrix_of(parts[1])};
+  low::Fp8Side& side = sums_over_rows ? operand.codes.by_columns : operand.codes.by_rows;
+  side = {matrix_of(parts[0]), matrix_of(parts[1])};
   return operand;
 }
 
@@ -114,7 +115,7 @@ void LowLayer::settle(const Matrix& on) {
   const std::vector<formats::DelayedState> before = states();
   paths_.numbers.reset();
   if (!is_there) {
-    paths_.amax.set_states(*paths_.recipe, before);
+    if (paths_.recipe != nullptr) paths_.amax.set_states(*paths_.recipe, before);
   } else if (has_history()) {
     low::numbers_of(*front_end_, paths_, on);
     paths_.numbers->load(before);
@@ -131,10 +132,9 @@ nb::tuple LowLayer::forward(nb::handle input, nb::handle weight, const ForwardRe
     const OnDeviceOf current(*front_end_, left);
     settle(left);
     paths_.observing = request.trains;
-    made = low::forward(*front_end_, paths_, left, right,
-                        {.shared = shared,
-                         .keeps_low_input = request.keeps_input,
-                         .keeps_low_weight = request.keeps_weight});
+    made = low::forward(
+        *front_end_, paths_, left, right,
+        {.shared = shared, .keeps_low_input = request.keeps_input, .keeps_low_weight = request.keeps_weight});
   }
   nb::list kept;
   for (const Matrix& part : made.saved.parts()) kept.append(tensor_of(part));
@@ -168,8 +168,8 @@ void LowLayer::observe(std::size_t operand, nb::handle matrix) {
   settle(given);
   paths_.observing = true;
   const bool is_gradient = operand_of(operand) == recipes::Operand::output_gradient;
-  low::observe(*front_end_, paths_, is_gradient ? Product::input_gradient : Product::forward,
-               is_gradient ? 0 : operand, given);
+  low::observe(*front_end_, paths_, is_gradient ? Product::input_gradient : Product::forward, is_gradient ? 0 : operand,
+               given);
 }
 
 nb::list LowLayer::quantize(std::size_t product, std::size_t place, nb::handle matrix, bool both, bool is_first) {
@@ -218,8 +218,8 @@ std::array<ErrorSums, kProductCount> LowLayer::error_sums() const {
   for (std::size_t product = 0; product < kProductCount; ++product) sums[product] = paths_.measured[product].error;
   if (paths_.numbers == nullptr || !used_device_) return sums;
   const Matrix copy = front_end_->bytes_on_host(paths_.numbers->matrix());
-  const low::HostNumbers numbers =
-      low::DeviceNumbers::from_bytes({static_cast<const std::byte*>(copy.data), static_cast<std::size_t>(copy.rows)}, 1);
+  const low::HostNumbers numbers = low::DeviceNumbers::from_bytes(
+      {static_cast<const std::byte*>(copy.data), static_cast<std::size_t>(copy.rows)}, 1);
   for (std::size_t product = 0; product < kProductCount; ++product) {
     const kernels::ErrorTotals& totals = numbers.errors[product];
     if (totals.measured > 0) sums[product] = {totals.difference, totals.reference, true};
@@ -322,9 +322,10 @@ void bind_layer(nb::module_& module) {
             return errors;
           },
           "||low - high|| / ||high|| per GEMM, NaN where nothing was measured; waits for a device.")
-      .def("square", &LowLayer::square, "The squared norm of the output's gradient; waits for a device.")
-      .def("sums_on_device", &LowLayer::sums_on_device,
-           nb::sig("def sums_on_device(self) -> typing.Any"),
+      .def("square", &LowLayer::square,
+           "The squared norm of the output's gradient, None where there was none; waits for a device.")
+      .def_prop_ro("has_square", &LowLayer::has_square, "Whether a gradient of the output was measured in this step.")
+      .def("sums_on_device", &LowLayer::sums_on_device, nb::sig("def sums_on_device(self) -> typing.Any"),
            "Bytes on a device: three squared norms, then difference, reference and count of four places, as doubles; "
            "None where nothing is on one.")
       .def("save", &LowLayer::save, "The amax history as text; waits for a device.")
@@ -358,8 +359,7 @@ void bind_parts(nb::module_& module) {
       [](const PythonFrontEnd& front_end, const Recipe& recipe, std::size_t product, std::size_t place,
          nb::handle matrix, bool by_rows, bool by_columns) {
         const Matrix given = matrix_of(matrix);
-        const low::CodeCast cast{
-            .rule = rule_of(recipe, product, place), .by_rows = by_rows, .by_columns = by_columns};
+        const low::CodeCast cast{.rule = rule_of(recipe, product, place), .by_rows = by_rows, .by_columns = by_columns};
         LowOperand made;
         {
           const Unlocked unlocked;
@@ -383,8 +383,8 @@ void bind_parts(nb::module_& module) {
         Matrix made;
         {
           const Unlocked unlocked;
-          const OnDeviceOf current(front_end, first.codes.defined() ? first.codes.side(low::sums_over(one)[0]).codes
-                                                                    : first.values);
+          const OnDeviceOf current(
+              front_end, first.codes.defined() ? first.codes.side(low::sums_over(one)[0]).codes : first.values);
           made = low::low_gemm(front_end, one, first, second, type);
         }
         return tensor_of(made);
@@ -393,6 +393,12 @@ void bind_parts(nb::module_& module) {
       nb::sig("def low_gemm(front_end: FrontEnd, recipe: Recipe, product: int, left: list[typing.Any], "
               "right: list[typing.Any], dtype: object) -> typing.Any"),
       "A GEMM of two operands, each FP8 data and scales of the side that it takes, or numbers.");
+  module.def(
+      "relative_error",
+      [](double difference, double reference) {
+        return ErrorSums{.difference = difference, .reference = reference, .measured = true}.error();
+      },
+      "difference"_a, "reference"_a, "||low - high|| / ||high|| of ||low - high||^2 and ||high||^2.");
   module.def("set_fp8_on_host", &low::set_codes_on_host, "wanted"_a,
              "Low paths on the host make FP8 data by the kernels' slow references; for tests.");
 }

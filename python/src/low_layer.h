@@ -38,6 +38,7 @@ class PlantedFactor final : public low::MatrixHook {
   low::Matrix after_quantizing(const low::LowPathCall&, recipes::Operand, const low::Matrix& matrix) override {
     return matrix;
   }
+  bool changes_operands() const override { return false; }
   low::Matrix after_gemm(const low::LowPathCall&, const low::Matrix& result) override;
 
  private:
@@ -88,6 +89,7 @@ class LowLayer {
   /// What was measured in this step; waits for a device. One sum per GEMM; the squared norm, where there is one.
   std::array<low::ErrorSums, recipes::kProductCount> error_sums() const;
   std::optional<double> square() const;
+  bool has_square() const { return paths_.measured.front().sampled; }
 
   /// Where it is on a device: doubles, three squares and then three sums for each of four places; else None.
   nb::object sums_on_device() const;

@@ -5,6 +5,7 @@
 #include <deque>
 
 #include "bind.h"
+#include "gnmr/core/controller.h"
 #include "gnmr/io/options_json.h"
 
 namespace gnmr::python {
@@ -99,6 +100,17 @@ void bind_options(nb::module_& module) {
       .def_static(
           "from_json", [](std::string_view text_of) { return io::read_options(text_of); }, "text"_a,
           "Options from a JSON object of option names and `preset`.");
+  module.def(
+      "refuse_without_effect",
+      [](const Options& of, const std::vector<std::string>& named, bool can_rerun,
+         const std::vector<double>& expected) {
+        const Backend backend{
+            .can_rerun = can_rerun, .sites = static_cast<std::uint32_t>(expected.size()), .expected_errors = expected};
+        gnmr::refuse_without_effect(of, backend, named);
+      },
+      "options"_a, "named"_a, nb::kw_only(), "can_rerun"_a, "expected"_a,
+      "Raises an Error for the first of these options, which the caller set, that has no effect. `can_rerun`: a step "
+      "can run again; `expected`: the formats' own error at each site that is measured.");
   module.def("option_specs", specs, nb::sig("def option_specs() -> list[dict[str, object]]"),
              "Every option as it is declared: name, default, value in the preset `paper`, range, help.");
   module.def("options_markdown", io::options_markdown, "The table of all options, in Markdown.");

@@ -26,6 +26,9 @@ void bind_step(nb::module_& module) {
       .def_ro("batch", &StepPlan::batch, "from 1; random numbers and data go by it")
       .def_ro("again", &StepPlan::again, "the batch has run before")
       .def_prop_ro(
+          "measure", [](const StepPlan& self) { return copied(self.measure); },
+          "units in recovery whose low path is to be measured beside the step; to be read before the next call")
+      .def_prop_ro(
           "run", [](const StepPlan& self) { return to_string(self.pass); }, "step, replay or trial");
   nb::class_<Finding>(module, "Finding", "A unit with an error above its limit.")
       .def_ro("unit", &Finding::unit)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from devices import DEVICE, cpu_only, cuda_only, near, needs_own_low_path, to_float8
 from gnmr.checks.compiled import counted_compilations, random_set, recovery_sets
+from gnmr.checks.planted_faults import planted_fault
 from gnmr.low.traced import kind_of, kinds
 from small_model import QUICK
 from torch import Tensor, nn
@@ -16,6 +17,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 import gnmr
+from gnmr import _core
 from gnmr.low import fp8_matrix, linear
 
 WIDTH, HEADS, BLOCKS = 16, 2, 2
@@ -163,7 +165,7 @@ def test_blocks_that_are_compiled_apart_do_not_mind_each_other() -> None:
     with torch.profiler.profile() as profile:
         step(model, ctl)
     ran = {event.key: event.count for event in profile.key_averages()}
-    assert ran["gnmr::low_linear_2"] == 7 and ran["gnmr::low_cast_1"] == 7
+    assert ran["gnmr::low_linear_3"] == 7 and ran["gnmr::low_cast_1"] == 7
 
 
 class Checkpointed(nn.Module):
@@ -239,15 +241,46 @@ def test_both_variants_of_a_block_make_the_same_bits(kind: str) -> None:
         assert all(torch.equal(one[name], other[name]) for name in one)
 
 
+@pytest.fixture
+def codes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Low paths on the CPU make FP8 data, as on a GPU."""
+    for module in (fp8_matrix, linear):
+        monkeypatch.setattr(module, "makes_codes", lambda matrix: True)
+    _core.set_fp8_on_host(True)
+    yield
+    _core.set_fp8_on_host(False)
+
+
+@pytest.mark.parametrize("kind", ["fp8-tensorwise", "fp8-rowwise", "fp8-delayed"])
+def test_a_planted_fault_reaches_compiled_blocks(kind: str) -> None:
+    found = []
+    for compiles in (False, True):
+        model, recipe = make(kind)
+        ctl = gnmr.attach(model, recipe=recipe, quiet=True, strict=True, watch=True)
+        for layer in model.layers if compiles else ():
+            layer.compile(backend="aot_eager", fullgraph=True)
+        unit = next(unit for unit in ctl.units if unit.name == "layers.0.up")
+        healthy = step(model, ctl)
+        with planted_fault(unit, 4.0):
+            broken = step(model, ctl)
+        found.append((healthy, broken, step(model, ctl)))
+    for (name, healthy), (_, broken), (_, healed) in zip(*(one.items() for one in found[1]), strict=True):
+        assert near(broken, found[0][1][name], rtol=1e-3, atol=1e-6), name
+        assert near(healthy, found[0][0][name], rtol=1e-3, atol=1e-6), name
+        assert torch.equal(healthy, healed) or kind == "fp8-delayed", name
+    # Its wgrad is four times as large, and its output in forward.
+    ratio = float(found[1][1]["layers.0.up.weight"].norm() / found[1][0]["layers.0.up.weight"].norm())
+    assert ratio > 2
+
+
 @cpu_only
+@pytest.mark.usefixtures("codes")
 @pytest.mark.parametrize("dynamic", [None, True])
 @pytest.mark.parametrize(("by", "lengths"), [("numbers", [16]), ("torch", [16, 15, 32, 33])])
 def test_codes_are_seen_one_by_one_too(
     by: str, lengths: list[int], dynamic: bool | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a GPU runs, with the codes of this host: casts that leave codes, and torch's product of them."""
-    for module in (fp8_matrix, linear):
-        monkeypatch.setattr(module, "makes_codes", lambda matrix: True)
     monkeypatch.setattr(linear.LowLinear, "is_calm", lambda low, device: True)
     found = []
     for compiles in (False, True):

@@ -1,90 +1,60 @@
 # SPDX-License-Identifier: Apache-2.0
 """The low path in real codes, run on the CPU by the kernels' reference: everything but the kernels themselves."""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
+from compile_test import codes as codes  # a fixture
+from compile_test import fresh_compiler as fresh_compiler  # of all tests here
 from compile_test import make, set_high, step, switched_at_random
 from device_layer import PLACES, RECIPES, uneven
 from gnmr.checks.planted_faults import planted_fault
-from gnmr.low.amax_history import AmaxHistory
 from gnmr.low.casts import SUMS_OVER_ROWS, cast_operand
-from gnmr.low.fp8_matrix import Fp8Cast, cast_to_fp8, scale_shape
+from gnmr.low.fp8_matrix import scale_shape
+from gnmr.low.front_end import LINEAR, FrontEnd
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import gnmr
 from gnmr import _core
-from gnmr.low import fp8_matrix, linear
+from gnmr.low import fp8_matrix
 
 
-class HostScales:
-    """What a CUDA device would hold of delayed scales, in host memory."""
-
-    def __init__(self) -> None:
-        self.kept: list[Tensor] = []
-
-    def scale_address(self, memory: AmaxHistory, product: int, place: int) -> int:
-        scale = memory._host.scale(product, place)
-        self.kept.append(torch.tensor([scale]))
-        return self.kept[-1].data_ptr() if scale else 0
-
-    def note(self, memory: AmaxHistory, operand: int, find: object) -> None:
-        found = torch.empty(1)
-        find(found.data_ptr())  # type: ignore[operator]
-        memory._host.note(operand, float(found))
-
-
-@pytest.fixture
-def codes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Low paths on the CPU make codes, as on a GPU."""
-    scales = HostScales()
-    for module in (fp8_matrix, linear):
-        monkeypatch.setattr(module, "makes_codes", lambda matrix: True)
-    monkeypatch.setattr(
-        AmaxHistory, "scale_address", lambda self, product, place, device: scales.scale_address(self, product, place)
-    )
-    monkeypatch.setattr(
-        AmaxHistory, "note_on_device", lambda self, operand, device, find: scales.note(self, operand, find)
-    )
-
-
-@pytest.fixture(autouse=True)
-def fresh_compiler() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+def both_sides(recipe: str, product: int, place: int, matrix: Tensor) -> list[Tensor]:
+    """FP8 data and scales of a matrix, then of the transposed one."""
+    return _core.quantize_to_fp8(LINEAR, _core.Recipe(recipe), product, place, matrix, True, True)
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize("shape", [(128, 256), (33, 129), (1, 7)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_codes_stand_for_the_numbers_of_the_emulation(recipe: str, shape: tuple[int, int], dtype: torch.dtype) -> None:
-    matrix = uneven(*shape, 1).to(dtype)
+    matrix, rules = uneven(*shape, 1).to(dtype), _core.Recipe(recipe)
     for product, place in PLACES:
-        cast = cast_to_fp8(matrix, Fp8Cast(_core.Recipe(recipe), product, place, True, True))
-        over_rows = SUMS_OVER_ROWS[product][place]
+        by_rows, row_scales, by_columns, column_scales = both_sides(recipe, product, place, matrix)
+        groups = rules.fp8_groups(product, place)
         expected = cast_operand(matrix.float(), recipe, product, place, 0.0, 0, 0)
-        assert torch.equal(cast.values(over_rows), expected)
-        assert torch.equal((cast * 4.0).values(over_rows), 4 * expected)
+        if SUMS_OVER_ROWS[product][place]:
+            assert torch.equal(FrontEnd().values_of(by_columns, column_scales, groups).t(), expected)
+        else:
+            assert torch.equal(FrontEnd().values_of(by_rows, row_scales, groups), expected)
+        (alone, _) = _core.quantize_to_fp8(LINEAR, rules, product, place, matrix, False, True)
+        assert torch.equal(alone.view(torch.uint8), by_columns.view(torch.uint8))
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_scales_have_the_shape_of_the_kernels(recipe: str) -> None:
-    rules = _core.Recipe(recipe)
     for rows, columns in ((128, 256), (129, 1), (40, 385)):
         for product, place in PLACES:
-            counts = _core.Fp8Cast(rules, product, place, 0, 0, rows, columns).scale_counts
-            groups = rules.fp8_groups(product, place)
-            assert counts == tuple(
-                torch.empty(scale_shape(groups, *shape)).numel() for shape in ((rows, columns), (columns, rows))
-            )
+            made = both_sides(recipe, product, place, torch.ones(rows, columns))
+            groups = _core.Recipe(recipe).fp8_groups(product, place)
+            assert made[0].shape == (rows, columns) and made[2].shape == (columns, rows)
+            assert made[1].numel() == torch.empty(scale_shape(groups, rows, columns)).numel()
+            assert made[3].numel() == torch.empty(scale_shape(groups, columns, rows)).numel()
 
 
 def test_an_empty_matrix_has_codes() -> None:
-    cast = cast_to_fp8(torch.empty(0, 16), Fp8Cast(_core.Recipe("fp8-deepseek"), 0, 0, True, True))
-    assert cast.values(False).shape == (0, 16) and cast.values(True).shape == (0, 16)
+    made = both_sides("fp8-deepseek", 0, 0, torch.empty(0, 16))
+    assert made[0].shape == (0, 16) and made[2].shape == (16, 0)
 
 
 def passes(recipe: str, dtype: torch.dtype, steps: int = 2, recompute: bool = False) -> list[Tensor]:
@@ -119,7 +89,7 @@ def test_a_layer_in_codes_is_the_emulated_one(recipe: str, dtype: torch.dtype, r
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_backward_keeps_codes_alone(recipe: str) -> None:
     model = nn.Sequential(nn.Linear(256, 128, bias=False))
-    gnmr.attach(model, recipe=recipe, quiet=True, strict=True)
+    gnmr.attach(model, recipe=recipe, quiet=True, strict=True, patrol=0)
     kept: list[Tensor] = []
     x = torch.randn(512, 256, requires_grad=True)
     with torch.autograd.graph.saved_tensors_hooks(lambda one: kept.append(one) or one, lambda one: one):
@@ -175,6 +145,24 @@ def test_compiled_blocks_in_codes(recipe: str) -> None:
     for eager, compiled in zip(*found, strict=True):
         for name, gradient in eager.items():
             assert torch.allclose(gradient, compiled[name], rtol=1e-3, atol=1e-6), name
+
+
+@pytest.mark.usefixtures("codes")
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_planted_fault_reaches_compiled_blocks(recipe: str) -> None:
+    found = []
+    for compiles in (False, True):
+        model, _ = make(recipe)
+        ctl = gnmr.attach(model, recipe=recipe, quiet=True, strict=True, watch=True)
+        for layer in model.layers if compiles else ():
+            layer.compile(backend="aot_eager")
+        healthy = step(model, ctl)
+        with planted_fault(next(unit for unit in ctl.units if unit.name == "layers.0.up")):
+            found.append(step(model, ctl))
+        up = "layers.0.up.weight"
+        assert float(found[-1][up].norm() / healthy[up].norm()) > 2
+    for name, gradient in found[0].items():
+        assert torch.allclose(gradient, found[1][name], rtol=1e-3, atol=1e-6), name
 
 
 @pytest.mark.usefixtures("codes")

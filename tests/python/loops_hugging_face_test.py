@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from devices import ON_CUDA, OWN_LOW, cuda_only, low_path
+from devices import ON_CUDA, cuda_only, low_path
 from loops_model import QUICK, LowPathFault, Tokens, close, make_llama, same, sampled_units, weights
 
 import gnmr
@@ -139,7 +139,7 @@ def test_a_fault_in_one_layer_is_found(tmp_path: Path, rerun: bool) -> None:
     watched.add_callback(EachStep(each_step))
     train(watched)
     # What `up` makes is what the gate's gradient is multiplied by: by norms either may stand out, a trial knows.
-    blamed = {FAULTY} if rerun or OWN_LOW else {FAULTY, GATE}
+    blamed = {FAULTY} if rerun else {FAULTY, GATE}
     assert high[9] == [] and blamed & set(high[10])
     lines = [json.loads(line) for line in (tmp_path / "gnmr/journal.jsonl").read_text().splitlines()]
     events = [line for line in lines if line["kind"] == "event" and line["event"] == "admitted"]

@@ -3,9 +3,9 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
-from gnmr.low.linear import LowLinear
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
@@ -50,22 +50,21 @@ def make_llama(seed: int = 0) -> nn.Module:
 
 
 class LowPathFault:
-    """Breaks what the low path of one layer makes of its operands, or makes at all, while `on`."""
+    """What the low path of one layer makes is too large while `on`."""
 
     def __init__(self, ctl: gnmr.Control, name: str, factor: float = 40.0) -> None:
-        self.on = False
-        switch = next(unit.switch for unit in ctl.units if unit.name == name)
-        if isinstance(switch, LowLinear):
-            plain = switch.cast
+        self._switch: Any = next(unit.switch for unit in ctl.units if unit.name == name)
+        self._factor = factor
+        self._on = False
 
-            def cast(product: int, place: int, matrix: Tensor) -> Tensor:
-                result = plain(product, place, matrix)
-                return result * factor if self.on and place == 0 else result
+    @property
+    def on(self) -> bool:
+        return self._on
 
-            switch.cast = cast  # type: ignore[method-assign]
-            return
-        whole = switch.low_forward  # type: ignore[union-attr]
-        switch.low_forward = lambda x: whole(x) * factor if self.on else whole(x)  # type: ignore[union-attr]
+    @on.setter
+    def on(self, on: bool) -> None:
+        self._on = on
+        self._switch.plant_factor(self._factor if on else None)
 
 
 def sampled_units(folder: Path) -> list[int]:

@@ -6,6 +6,7 @@ have to pass. `pytest -s` prints what was measured.
 """
 
 import copy
+import json
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from device_layer import DTYPES, PLACES, RECIPES, Layer, attach, needs_device, o
 from gnmr.checks.conformance import Subject, examine
 from gnmr.checks.planted_faults import planted_fault
 from gnmr.low.casts import SUMS_OVER_ROWS, cast_operand
-from gnmr.low.fp8_matrix import Fp8Cast, Fp8Side, cast_to_fp8
+from gnmr.low.front_end import LINEAR, FrontEnd
 from small_model import QUICK, batch, make_model
 from torch import Tensor, nn
 from torch.nn import functional
@@ -24,10 +25,15 @@ from gnmr import _core
 pytestmark = needs_device
 
 
-def same_bytes(one: Fp8Side | None, other: Fp8Side | None) -> bool:
-    assert one is not None and other is not None
-    return torch.equal(one.codes.cpu().view(torch.uint8), other.codes.cpu().view(torch.uint8)) and torch.equal(
-        one.scales.cpu(), other.scales.cpu()
+def quantize(recipe: str, product: int, place: int, matrix: Tensor, by_rows: bool = True) -> list[Tensor]:
+    """FP8 data and scales of a matrix, if wanted, and of the transposed one."""
+    return _core.quantize_to_fp8(LINEAR, _core.Recipe(recipe), product, place, matrix, by_rows, True)
+
+
+def same_bytes(one: list[Tensor], other: list[Tensor]) -> bool:
+    return len(one) == len(other) and all(
+        torch.equal(left.cpu().view(torch.uint8), right.cpu().view(torch.uint8))
+        for left, right in zip(one, other, strict=True)
     )
 
 
@@ -41,23 +47,23 @@ def test_codes_and_scales_are_those_of_the_cpu(recipe: str, dtype: torch.dtype, 
     matrix = uneven(*shape, 1).to(dtype)
     matrix.view(-1)[-1] = float("inf")
     for product, place in PLACES:
-        cast = Fp8Cast(_core.Recipe(recipe), product, place, True, True)
-        here, there = cast_to_fp8(matrix, cast), cast_to_fp8(matrix.cuda(), cast)
-        assert same_bytes(here.by_rows, there.by_rows), (product, place, "by rows")
-        assert same_bytes(here.by_columns, there.by_columns), (product, place, "by columns")
+        here = quantize(recipe, product, place, matrix)
+        there = quantize(recipe, product, place, matrix.cuda())
+        assert same_bytes(here, there), (product, place)
+        groups = _core.Recipe(recipe).fp8_groups(product, place)
+        over_rows = SUMS_OVER_ROWS[product][place]
+        codes, scales = there[2:] if over_rows else there[:2]
+        values = FrontEnd().values_of(codes, scales, groups).cpu()
         emulated = cast_operand(matrix.float(), recipe, product, place, 0.0, 0, 0)
-        assert torch.equal(there.values(SUMS_OVER_ROWS[product][place]).cpu(), emulated), (product, place)
+        assert torch.equal(values.t() if over_rows else values, emulated), (product, place)
         # One direction alone has the same bytes as both together.
-        alone = cast_to_fp8(matrix.cuda(), Fp8Cast(_core.Recipe(recipe), product, place, False, True))
-        assert alone.by_rows is None and same_bytes(alone.by_columns, there.by_columns)
+        assert same_bytes(quantize(recipe, product, place, matrix.cuda(), by_rows=False), there[2:])
 
 
 def test_a_matrix_with_gaps_and_one_without_elements() -> None:
-    rules = _core.Recipe("fp8-deepseek")
     wide = uneven(64, 300, 2).cuda()
-    part = cast_to_fp8(wide[:, 3:200], Fp8Cast(rules, 0, 0, True, True))
-    plain = cast_to_fp8(wide[:, 3:200].contiguous(), Fp8Cast(rules, 0, 0, True, True))
-    assert same_bytes(part.by_rows, plain.by_rows) and same_bytes(part.by_columns, plain.by_columns)
+    part = quantize("fp8-deepseek", 0, 0, wide[:, 3:200])
+    assert same_bytes(part, quantize("fp8-deepseek", 0, 0, wide[:, 3:200].contiguous()))
     model = nn.Sequential(nn.Linear(32, 32)).cuda()
     attach(model, "fp8-deepseek")
     out = model(torch.empty(0, 32, device="cuda"))
@@ -198,14 +204,6 @@ def test_the_unit_at_fault_is_found(recipe: str) -> None:
     model = make_model().cuda()
     ctl = attach(model, recipe, **QUICK)
     unit = next(one for one in ctl.units if one.name == "layers.2.up")
-    plain = unit.switch.cast
-    state = {"faulty": False}
-
-    def cast(product: int, place: int, *others: object) -> object:
-        result = plain(product, place, *others)
-        return result * 40.0 if state["faulty"] and place == 0 else result
-
-    unit.switch.cast = cast
 
     def run(step: int) -> Tensor:
         x, y = batch(step)
@@ -215,7 +213,7 @@ def test_the_unit_at_fault_is_found(recipe: str) -> None:
 
     results = []
     for step in range(1, 13):
-        state["faulty"] = step >= 10
+        unit.switch.plant_factor(40.0 if step >= 10 else None)
         model.zero_grad()
         loss = run(step)
         results.append(ctl.trial(lambda step=step: run(step), loss=loss, max_norm=1e9))
@@ -234,6 +232,21 @@ def test_a_frozen_layer_is_measured_by_its_output() -> None:
         model(torch.randn(48, 64, device="cuda")).square().sum().backward()
     square = ctl.units[1].switch.output_square
     assert square == pytest.approx(sum(float(one.double().square().sum()) for one in seen), rel=1e-5)
+    assert float(ctl.units[1].switch.output_number) == square
+    ctl.step()
+    # A step without a gradient of the output has no sample: its norm is not 0.
+    model(torch.randn(48, 64, device="cuda"))
+    assert ctl.units[1].switch.output_number is None and ctl.units[1].switch.output_square is None
+
+
+def test_measurements_without_a_recipe_may_move() -> None:
+    layer = _core.LowLayer(LINEAR, None)
+    layer.add_square(torch.ones(4, 4, device="cuda"))
+    assert layer.square() == 16.0 and layer.has_square
+    layer.begin_step()
+    assert layer.square() is None and not layer.has_square
+    layer.add_square(torch.ones(2, 2))
+    assert layer.square() == 4.0 and layer.sums_on_device() is None
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -276,9 +289,9 @@ def test_histories_are_those_of_the_cpu(dtype: torch.dtype, high: bool) -> None:
         if high:
             ctl.set("*", "high")
         run_steps(layer, model, ctl, [1.0, 8.0, 2.0])
-        memories.append(ctl.units[0].switch.memory)
-    assert memories[0].save() == memories[1].save()
-    assert memories[1].scale(0, 0) == memories[0].scale(0, 0) > 0
+        memories.append(ctl.units[0].switch.layer.save())
+    assert memories[0] == memories[1]
+    assert json.loads(memories[0])[0]["scale"] > 0
 
 
 def test_checkpoints_go_from_one_device_to_the_other() -> None:
@@ -307,12 +320,12 @@ def test_a_model_may_move() -> None:
     model = copy.deepcopy(layer.model)
     ctl = attach(model, "fp8-delayed")
     run_steps(layer, model, ctl, [4.0])
-    before = ctl.units[0].switch.memory.save()
+    before = ctl.units[0].switch.layer.save()
     model.cuda()
     layer.run(model)
-    assert ctl.units[0].switch.memory.save() == before
+    assert ctl.units[0].switch.layer.save() == before
     ctl.step()
-    after = ctl.units[0].switch.memory.save()
+    after = ctl.units[0].switch.layer.save()
     model.cpu()
     layer.run(model)
-    assert ctl.units[0].switch.memory.save() == after != before
+    assert ctl.units[0].switch.layer.save() == after != before

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Our low path has the C++ engine's bits, and is a good citizen of torch."""
 
+import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -174,14 +175,45 @@ def test_delayed_scales_remember_in_recovery_too() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(16, 16))
     ctl = gnmr.attach(model, recipe="fp8-delayed", quiet=True, strict=True)
-    memory = ctl.units[0].switch.memory
+    layer = ctl.units[0].switch.layer
     scales = []
     for scale in (1.0, 10.0, 100.0):
         ctl.set("*", "high")
         model(scale * torch.ones(4, 16)).sum().backward()
         ctl.step()
-        scales.append(memory.scale(0, 0))
+        scales.append(json.loads(layer.save())[0]["scale"])
     assert scales[0] < scales[1] < scales[2]
+
+
+class OnDevice:
+    """A layer whose forward has run on a device, as `_core` answers for it."""
+
+    def __init__(self, has_square: bool) -> None:
+        self.has_square = has_square
+
+    def sums_on_device(self) -> torch.Tensor:
+        return torch.tensor([7.0, 0.0, 0.0] if self.has_square else [0.0] * 3, dtype=torch.float64).view(torch.uint8)
+
+    def square(self) -> float | None:
+        return 7.0 if self.has_square else None
+
+
+def test_a_frozen_layer_without_a_gradient_has_no_norm() -> None:
+    """Not 0, which would count as a sample; also where a forward alone has run on a device."""
+    model = nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 16))
+    model[1].requires_grad_(False)
+    ctl = gnmr.attach(model, recipe="fp8-tensorwise", quiet=True, strict=True)
+    switch = ctl.units[1].switch
+    assert switch.measures_output
+    output = model(torch.ones(4, 16))
+    assert switch.output_number is None and switch.output_square is None
+    output.sum().backward()
+    assert switch.output_number == switch.output_square == 64.0
+    ctl.step()
+    assert switch.output_number is None
+    for has_square in (False, True):
+        switch.layer = OnDevice(has_square)
+        assert switch.output_number == (7.0 if has_square else None)
 
 
 def test_the_operator_has_a_shape_for_compilers() -> None:

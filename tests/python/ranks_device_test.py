@@ -63,7 +63,7 @@ def train(rank: int, size: int, kind: str, lag: int, on_device: bool, fault: int
     for step in range(1, 21):
         set_gradients(model, step)
         if step == fault and rank == 1:
-            ctl._parts.gradients.queue = lambda: 1 / 0
+            ctl._parts.gradients.measure = lambda **wait: 1 / 0
         with warnings.catch_warnings():
             warnings.simplefilter("ignore" if fault else "default")
             result = ctl.step(max_norm=1.0)

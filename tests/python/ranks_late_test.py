@@ -65,15 +65,15 @@ def faulty(rank: int, out: Path, where: str, max_norm: float | None, skips: bool
         wanted = float(get_total_norm([parameter.grad for parameter in job.model.parameters()]))
         if step == 3 and rank == 1:
             if where == "measuring":
-                job.ctl._parts.gradients.queue = lambda: 1 / 0
+                job.ctl._parts.gradients.measure = lambda **wait: 1 / 0
             elif where == "deciding":
-                job.ctl._steps.look_for_blind_units = lambda sampled: 1 / 0
+                job.ctl._steps.record = lambda *_: 1 / 0
             elif where == "word":
                 job.ctl._parts.kill_switch.news = lambda: 1 / 0
             elif where == "contribution":
                 job.ctl._parts.gradients.contribution = lambda local: 1 / 0
             elif where == "clipping":
-                job.ctl._parts.gradients.total = lambda *limit: 1 / 0
+                job.ctl._parts.gradients.scale = lambda coefficient, **rest: 1 // (coefficient == 1)
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
             job.ctl.step(max_norm=max_norm, skipped=skips and rank == 0 and step == 3)

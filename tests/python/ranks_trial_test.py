@@ -7,29 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from gnmr.low.linear import LowLinear
 from gnmr.step import rerun
 from gnmr.step.rerun import ErrorSquares
+from loops_model import LowPathFault
 from rank_world import Job, run_ranks
 
 import gnmr
 
 FAULTY = "layers.2.up"
-
-
-def break_low_path(ctl: gnmr.Control, name: str) -> dict[str, bool]:
-    """What the low path of one layer makes of its inputs is wrong while `on`."""
-    state = {"on": False}
-    switch = next(unit.switch for unit in ctl.units if unit.name == name)
-    assert isinstance(switch, LowLinear)
-    plain = switch.cast
-
-    def cast(product: int, place: int, matrix: torch.Tensor) -> torch.Tensor:
-        result = plain(product, place, matrix)
-        return result * 40 if state["on"] and place == 0 else result
-
-    switch.cast = cast
-    return state
 
 
 class Trials:
@@ -38,12 +23,12 @@ class Trials:
     def __init__(self, kind: str, rank: int, size: int, faulty_ranks: tuple[int, ...], **options: Any) -> None:
         self.rank = rank
         self.job = Job(kind, rank, size, recipe="fp8-tensorwise", **{"max_o": 8.0, **options})
-        self.fault = break_low_path(self.job.ctl, FAULTY)
+        self.fault = LowPathFault(self.job.ctl, FAULTY)
         self.faulty_ranks = faulty_ranks
         self.calls = 0
 
     def step(self, step: int, closure: Any = None, **kwargs: Any) -> gnmr.StepResult:
-        self.fault["on"] = step >= 10 and self.rank in self.faulty_ranks
+        self.fault.on = step >= 10 and self.rank in self.faulty_ranks
         self.job.model.zero_grad()
         loss = self.job.backward(step)
         return self.job.ctl.trial(closure or (lambda: self.job.backward(step)), loss=loss, **kwargs)
@@ -81,7 +66,7 @@ def errors_of_ranks(rank: int) -> tuple[list[tuple[float, float]], list[float]]:
     trials.step(10)
     switch = next(unit.switch for unit in trials.job.ctl.units if unit.name == FAULTY)
     index = [unit.name for unit in trials.job.ctl.units].index(FAULTY)
-    return list(switch.error_squares()), heard[0][3 * index : 3 * index + 3]
+    return list(switch.error_squares()), heard[-1][3 * index : 3 * index + 3]
 
 
 def test_errors_are_sums_over_ranks() -> None:
@@ -215,7 +200,7 @@ def only_one_can(rank: int) -> list[tuple[bool, str, tuple[str, ...]]]:
         if rank == 0:
             results.append(trials.step(step))
         else:
-            trials.fault["on"] = step >= 10
+            trials.fault.on = step >= 10
             trials.job.model.zero_grad()
             trials.job.backward(step)
             results.append(trials.job.ctl.step())

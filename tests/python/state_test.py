@@ -135,7 +135,7 @@ def test_what_is_refused_changes_nothing() -> None:
 
 def test_a_memory_of_another_recipe_is_refused() -> None:
     _, delayed = attached("fp8-delayed")
-    memory = delayed.units[0].switch.memory
+    memory = delayed.units[0].switch.layer
     text = memory.save()
     for wrong in ("", "{}", "[]", text.replace("scale", "size"), text.replace('"observations":0', '"observations":-1')):
         with pytest.raises(gnmr.Error):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from gnmr.low.linear import LowLinear
+from loops_model import LowPathFault
 from small_model import QUICK, make_model, run_backward
 from torch import nn
 
@@ -17,23 +17,7 @@ import gnmr
 FAULTY = "layers.2.up"
 
 
-class Faults:
-    """Breaks what the low path of one layer makes of its inputs while `on`."""
-
-    def __init__(self, ctl: gnmr.Control, name: str, factor: float = 40.0) -> None:
-        self.on = False
-        switch = next(unit.switch for unit in ctl.units if unit.name == name)
-        assert isinstance(switch, LowLinear)
-        plain = switch.cast
-
-        def cast(product: int, place: int, matrix: torch.Tensor) -> torch.Tensor:
-            result = plain(product, place, matrix)
-            return result * factor if self.on and place == 0 else result
-
-        switch.cast = cast  # type: ignore[method-assign]
-
-
-def run(model: nn.Module, ctl: gnmr.Control, faults: Faults | None, steps: range, fault_from: int) -> list:
+def run(model: nn.Module, ctl: gnmr.Control, faults: LowPathFault | None, steps: range, fault_from: int) -> list:
     results = []
     for step in steps:
         if faults is not None:
@@ -47,7 +31,7 @@ def run(model: nn.Module, ctl: gnmr.Control, faults: Faults | None, steps: range
 def test_the_unit_at_fault_is_found(tmp_path: Path) -> None:
     model = make_model()
     ctl = gnmr.attach(model, recipe="fp8-tensorwise", quiet=True, strict=True, out=tmp_path, **QUICK)
-    results = run(model, ctl, Faults(ctl, FAULTY), range(1, 13), 10)
+    results = run(model, ctl, LowPathFault(ctl, FAULTY), range(1, 13), 10)
     assert all(not result.rerun for result in results[:9])
     found = results[9]
     assert (found.rerun, found.verdict, found.admitted) == ("trial", "numeric", (FAULTY,))
@@ -68,7 +52,7 @@ def test_the_unit_at_fault_is_found(tmp_path: Path) -> None:
 def test_the_update_has_the_clean_gradient() -> None:
     model, plain = make_model(), make_model()
     ctl = gnmr.attach(model, recipe="fp8-tensorwise", quiet=True, strict=True, **QUICK)
-    run(model, ctl, Faults(ctl, FAULTY), range(1, 11), 10)
+    run(model, ctl, LowPathFault(ctl, FAULTY), range(1, 11), 10)
     run_backward(plain, 10)
     for one, two in zip(model.parameters(), plain.parameters(), strict=True):
         assert torch.allclose(one.grad, two.grad, rtol=1e-4, atol=1e-6)
@@ -78,7 +62,7 @@ def test_the_same_random_numbers_in_both_runs() -> None:
     def losses(with_trial: bool) -> list[float]:
         model = make_model(dropout=0.3)
         ctl = gnmr.attach(model, recipe="fp8-tensorwise", quiet=True, strict=True, **QUICK)
-        faults = Faults(ctl, FAULTY)
+        faults = LowPathFault(ctl, FAULTY)
         seen: list[float] = []
         torch.manual_seed(7)
         for step in range(1, 13):
@@ -173,7 +157,7 @@ def test_a_rerun_that_is_not_finite_makes_no_update() -> None:
 def test_no_memory_for_a_rerun() -> None:
     model = make_model()
     ctl = gnmr.attach(model, recipe="fp8-tensorwise", quiet=True, strict=True, **QUICK)
-    faults = Faults(ctl, FAULTY)
+    faults = LowPathFault(ctl, FAULTY)
     run(model, ctl, faults, range(1, 10), 99)
     faults.on = True
     calls = []
@@ -197,7 +181,7 @@ def test_no_memory_for_a_rerun() -> None:
 def test_a_failing_closure_is_the_callers() -> None:
     model = make_model()
     ctl = gnmr.attach(model, recipe="fp8-tensorwise", quiet=True, **QUICK)
-    faults = Faults(ctl, FAULTY)
+    faults = LowPathFault(ctl, FAULTY)
     run(model, ctl, faults, range(1, 10), 99)
     faults.on = True
     run_backward(model, 10)
@@ -230,7 +214,7 @@ def test_buffers_are_as_after_one_run() -> None:
     mask[0, 3:] = 1.0
     model.register_buffer("mask", mask.expand(4, 8))  # nobody can write to it as a whole
     ctl = gnmr.attach(model, recipe="fp8-tensorwise", quiet=True, strict=True, **QUICK)
-    faults = Faults(ctl, "model." + FAULTY)
+    faults = LowPathFault(ctl, "model." + FAULTY)
     reruns = 0
     for step in range(1, 13):
         faults.on = step == 10
@@ -261,7 +245,7 @@ def test_a_fault_in_a_rerun_leaves_the_gradients(where: str) -> None:
     """Also where it comes out of the closure: the step had run before, so what breaks in a trial alone is ours."""
     model = make_model()
     ctl = gnmr.attach(model, recipe="fp8-tensorwise", quiet=True, **QUICK)
-    faults = Faults(ctl, FAULTY)
+    faults = LowPathFault(ctl, FAULTY)
     run(model, ctl, faults, range(1, 10), 99)
     faults.on = True
     model.zero_grad()
@@ -296,7 +280,7 @@ def test_a_replay() -> None:
         guard="replay",
         **{**QUICK, "max_o": 8.0},
     )
-    results = run(model, ctl, Faults(ctl, FAULTY), range(1, 11), 10)
+    results = run(model, ctl, LowPathFault(ctl, FAULTY), range(1, 11), 10)
     assert results[9].rerun == "replay" and FAULTY in results[9].admitted
     plain = make_model()
     run_backward(plain, 10)
@@ -307,14 +291,14 @@ def test_a_replay() -> None:
 def test_trials_are_capped() -> None:
     model = make_model()
     ctl = gnmr.attach(model, recipe="fp8-tensorwise", quiet=True, strict=True, **{**QUICK, "max_o": 0.0}, max_trials=2)
-    results = run(model, ctl, Faults(ctl, FAULTY), range(1, 15), 10)
+    results = run(model, ctl, LowPathFault(ctl, FAULTY), range(1, 15), 10)
     assert sum(result.rerun == "trial" for result in results) == 2
 
 
 def test_a_step_alone_is_decided_by_norms() -> None:
     model = make_model()
     ctl = gnmr.attach(model, recipe="fp8-tensorwise", quiet=True, strict=True, **{**QUICK, "max_o": 8.0})
-    faults = Faults(ctl, FAULTY)
+    faults = LowPathFault(ctl, FAULTY)
     for step in range(1, 11):
         faults.on = step >= 10
         model.zero_grad()

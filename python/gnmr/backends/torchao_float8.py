@@ -84,6 +84,12 @@ class Float8Switch(LayerSwitch[Any]):
         result: Tensor = type(self.module).forward(self.module, input)
         return result
 
+    def plant_factor(self, factor: float | None) -> None:
+        vars(self).pop("low_forward", None)
+        if factor is not None:
+            plain = self.low_forward
+            vars(self)["low_forward"] = lambda input: plain(input) * factor
+
     def high_forward(self, input: Tensor) -> Tensor:
         """The layer without float8, in the type that its low path has."""
         return functional.linear(*self.high_operands(input))

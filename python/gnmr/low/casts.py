@@ -19,9 +19,6 @@ from gnmr.low.front_end import LINEAR
 FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT = range(3)  # the GEMMs
 INPUT, WEIGHT, OUTPUT_GRADIENT = range(3)  # the operands
 
-#: The operand of each place of each GEMM.
-OPERANDS = ((INPUT, WEIGHT), (OUTPUT_GRADIENT, WEIGHT), (OUTPUT_GRADIENT, INPUT))
-
 #: Whether each operand of a GEMM, by its place, is summed over its rows.
 SUMS_OVER_ROWS = ((False, False), (False, True), (True, True))
 

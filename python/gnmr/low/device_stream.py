@@ -14,6 +14,7 @@ from gnmr.low.front_end import current_stream
 #: The types of elements as the kernels number them; low paths know the first two.
 TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 
+
 class stream_on:
     """The stream that is torch's current one on a CUDA device, which is the current device meanwhile: its number."""
 

@@ -25,7 +25,6 @@ class LayerSwitch(ForgottenInCopies, Generic[_Module]):
     """The switch of one module: measuring and installed."""
 
     places: Sequence[str] = PLACES
-    remembers = False  # whether the low path depends on earlier steps
 
     def __init__(
         self,
@@ -46,6 +45,11 @@ class LayerSwitch(ForgottenInCopies, Generic[_Module]):
         self.layer = layer if layer is not None else _core.LowLayer(LINEAR, None)
         self.handle = layer_handles.new_handle(self)
         self._forward = forward
+
+    @property
+    def remembers(self) -> bool:
+        """Whether the low path depends on earlier steps."""
+        return False
 
     def install(self) -> None:
         """The module has two paths from here on."""
@@ -92,7 +96,8 @@ class LayerSwitch(ForgottenInCopies, Generic[_Module]):
     @property
     def output_number(self) -> float | Tensor | None:
         """The same, without a wait: a tensor where it is on a device, until the step ends."""
-        there = self.layer.sums_on_device()
+        # Sums of other kinds may be on a device without it.
+        there = self.layer.sums_on_device() if self.layer.has_square else None
         if there is None:
             return self.layer.square()
         first: Tensor = there[:8].view(torch.float64)[0]

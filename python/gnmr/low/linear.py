@@ -9,6 +9,7 @@ Goals: the path of a backward is that of its forward; copies and pickles of the 
 arithmetic (gnmr/low, which the C++ engine uses too), deciding.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -62,11 +63,12 @@ class LowLinear(LayerSwitch[Any]):
         )
         self.layer.set_low(True)
         self.recipe = recipe
-        self.remembers = any(rules.is_delayed(product, place) for product in range(3) for place in range(2))
+        self._remembers = any(rules.is_delayed(product, place) for product in range(3) for place in range(2))
         traced = traced_layer(recipe, rules)
         self.kind = -1 if traced is None else kind_of(traced)  # for compilers, of gnmr.low.traced; -1: none
         self.neighbours = neighbours or Neighbours()
         self.patrolled = False  # compared with samples of the high path, beside the step
+        self._is_faulty = False
         self._number = layer
         self._may_run_on: torch.device | None = None  # that is no CPU, and was looked at
 
@@ -90,7 +92,12 @@ class LowLinear(LayerSwitch[Any]):
         self._tell_neighbours()
 
     def _tell_neighbours(self) -> None:
-        self.neighbours.set_loud(self._number, self.high or self.comparing or self.patrolled)
+        is_loud = self.high or self.comparing or self._is_faulty
+        self.neighbours.set_loud(self._number, is_loud)
+
+    @property
+    def remembers(self) -> bool:
+        return self._remembers
 
     @property
     def runs_low(self) -> bool:
@@ -106,6 +113,11 @@ class LowLinear(LayerSwitch[Any]):
         self.patrolled = False
         self.layer.set_low(self.runs_low)
 
+    def plant_factor(self, factor: float | None) -> None:
+        self.layer.plant_factor(factor)
+        self._is_faulty = factor is not None
+        self._tell_neighbours()
+
     def begin_trial(self) -> None:
         super().begin_trial()
         self._tell_neighbours()
@@ -115,16 +127,34 @@ class LowLinear(LayerSwitch[Any]):
         self._tell_neighbours()
         return errors
 
-    def begin_patrol(self) -> None:
-        self.layer.begin_step()
-        self.patrolled = self.runs_low
-        self.layer.comparison = _core.Comparison.patrol if self.patrolled else _core.Comparison.none
-        self._tell_neighbours()
+    def begin_step(self) -> None:
+        self.calls = 0
+        if self._remembers or self.measures_output:
+            self.layer.begin_step()
 
-    def end_patrol(self) -> None:
-        self.patrolled = False
+    def end_step(self) -> None:
+        if self._remembers:
+            self.layer.end_step()
+
+    def patrol_cost(self, tokens: int) -> float:
+        weight = self.module.weight
+        return _core.patrol_cost(tokens, self.inputs, self.outputs, weight.element_size(), makes_codes(weight))
+
+    def begin_patrol(self) -> None:
+        # Neighbours stay calm: a block that is compiled with all layers low measures nothing, and costs what it did.
+        self.layer.begin_step()
+        self.patrolled, self.comparing = not self.high, self.high
+        self.layer.comparison = _core.Comparison.trial if self.high else _core.Comparison.patrol
+
+    def end_patrol(self) -> Sequence[tuple[float, float]] | Tensor:
+        self.patrolled = self.comparing = False
         self.layer.comparison = _core.Comparison.none
-        self._tell_neighbours()
+        there = self.layer.sums_on_device()
+        if there is not None:
+            sums = there[24:96].view(torch.float64).view(len(self.places), 3)
+            return torch.where(sums[:, 2:] > 0, sums[:, :2], math.nan)
+        measured = zip(self.layer.error_sums(), self.layer.errors(), strict=True)
+        return [(math.nan, math.nan) if math.isnan(error) else sums for sums, error in measured]
 
     def state(self) -> str:
         return self.layer.save() if self.remembers else ""
@@ -221,11 +251,13 @@ def run_layer(low: LowLinear, input: Tensor, weight: Tensor, bias: Tensor | None
     if low.high and not (observes and trains) and not low.comparing:
         low.calls += trains
         return low.plain(input, weight, bias)
-    shared = shared_operands(input) if low.runs_low else None
-    device = input.device.type
-    if not torch.is_autocast_enabled(device):
+    given, device = input, input.device.type
+    casts = torch.is_autocast_enabled(device)
+    if casts:
+        input, weight, bias = ops.as_autocast(input, weight, bias)
+    shared = shared_operands(given, input.dtype) if low.runs_low else None
+    if not casts:
         return _apply(input, weight, bias, low, trains, shared)
-    input, weight, bias = ops.as_autocast(input, weight, bias)
     with without_autocast(device):
         return _apply(input, weight, bias, low, trains, shared)
 

@@ -82,8 +82,7 @@ def _without_memory(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 
 
 def _kept(low: LowLinear, place: int, operand: Tensor, made: list[Tensor | None], keeps: bool) -> tuple[Tensor, Tensor]:
-    """A quantized operand (numbers, or FP8 data and scales) with the layout that was promised; or room without memory.
-    """
+    """A quantized operand (numbers, or FP8 data and scales) with the promised layout; or room without memory."""
     numbers, codes, scales = made
     if keeps and codes is not None and scales is not None:
         return codes, scales
@@ -146,17 +145,16 @@ def _low_linear_backward(
         return [None, values, scales] if codes else [values, None, None]
 
     nothing: list[Tensor | None] = [None] * 3
+    kept = plain_input if keeps_input else kept_input
+    has_memory = kept.numel() == 0 or kept.untyped_storage().nbytes() > 0
     parts = [
         weight,
         None,
         *(quantized(kept_weight, weight_scales) if runs_low and keeps_weight else nothing),
         *(quantized(kept_input, input_scales) if runs_low and keeps_input else nothing),
-        plain_input if keeps_input else kept_input,
+        kept if has_memory else None,
         None,
     ]
-    kept = parts[8]
-    if kept.numel() and not kept.untyped_storage().nbytes():
-        parts[8] = None
     to_input, to_weight = low.backward_gemms(parts, runs_low, gradient, wants_input, wants_weight)
     empty = gradient.new_empty(0)
     return (

@@ -99,9 +99,7 @@ def _fp8_product(
     product: int,
     dtype: torch.dtype,
 ) -> Tensor:
-    made: Tensor = _core.low_gemm(
-        LINEAR, recipe_of(recipe), product, [left, left_scales], [right, right_scales], dtype
-    )
+    made: Tensor = _core.low_gemm(LINEAR, recipe_of(recipe), product, [left, left_scales], [right, right_scales], dtype)
     return made
 
 

@@ -92,39 +92,50 @@ class Gradients:
             found.append(gradient if gradient is None or isinstance(gradient, Tensor) else parameter.grad)
         return found
 
-    def find(self, *, anyway: bool = False) -> list[Tensor | None]:
-        """The gradients as they are measured, and as `scale` multiplies them; `anyway`: see `_gather_anyway`."""
+    def find_anyway(self) -> None:
+        """For clipping without norms: the gradients as `scale` multiplies them."""
         self._is_there, self._by_kernels = False, {}
-        measured = self._gather_anyway() if anyway else list(map(self._get, self.parameters))
-        self._gradients = measured
+        self._gradients = self._gather_anyway()
+        if self.has_spread:
+            self._gradients = [None if one is None else local_of(one) for one in self._gradients]
+
+    def measure(self, *, wait: bool = True) -> LocalSums | None:
+        """Reads all gradients on this rank once, and waits for them; or else returns their sums, which are on their way
+        where all gradients are on one device."""
+        self._is_there, self._by_kernels = False, {}
+        measured = self._gradients = list(map(self._get, self.parameters))
         if self.has_spread:
             self._gradients = [None if one is None else local_of(one) for one in measured]
             measured = [
                 None if one is None else local_of(laid_as(one, parameter))
                 for one, parameter in zip(measured, self.parameters, strict=True)
             ]
-        return measured
-
-    def queue(self) -> LocalSums:
-        """Has all gradients on this rank read once, without a wait where all of them are on one device."""
-        measured = self.find()
         first = next((gradient for gradient in measured if gradient is not None), None)
         local = self._queue_there(measured, first.device) if first is not None and first.is_cuda else None
         if local is not None:
-            return local
-        self._measure(measured)
-        return LocalSums(bytes(self._local.sampled), _tensor_of(self._local.sums))
-
-    def measure(self) -> None:
-        """Reads all gradients on this rank once, and waits for what is on devices."""
-        measured = self.find()
-        first = next((gradient for gradient in measured if gradient is not None), None)
-        local = self._queue_there(measured, first.device) if first is not None and first.is_cuda else None
-        if local is None:
-            self._measure(measured)
-            return
-        sums: Any = local.on_host()
-        self._local.replace(sums, local.sampled)
+            if not wait:
+                return local
+            self._local.replace(local.on_host(), local.sampled)
+            return None
+        pointers, types = [0] * len(measured), [0] * len(measured)
+        elsewhere: list[int] = []
+        for index, gradient in enumerate(measured):
+            if gradient is None:
+                continue
+            code = TYPES.get(gradient.dtype)
+            if (
+                code is not None
+                and gradient.is_cpu
+                and gradient.layout is torch.strided
+                and gradient.is_contiguous()
+                and gradient.numel() == self._counts[index]
+            ):
+                pointers[index], types[index] = gradient.data_ptr(), code
+            else:
+                elsewhere.append(index)
+        others = self._sums_elsewhere(measured, elsewhere) if elsewhere else []
+        self._local.measure(pointers, types, others, threads=torch.get_num_threads())
+        return None if wait else LocalSums(bytes(self._local.sampled), array("d", self._local.sums))
 
     def _queue_there(self, measured: Sequence[Tensor | None], device: torch.device) -> LocalSums | None:
         """Where all gradients are on this CUDA device, as they are scaled, and our kernels can read them."""
@@ -169,30 +180,6 @@ class Gradients:
             self._all_sampled = bytes(sampled[: self._slots])
         return self._all_sampled
 
-    def _measure(self, measured: Sequence[Tensor | None]) -> None:
-        pointers: list[int] = []
-        types: list[int] = []
-        elsewhere: list[int] = []
-        for index, gradient in enumerate(measured):
-            if gradient is None:
-                pointers.append(0)
-                types.append(0)
-                continue
-            code = TYPES.get(gradient.dtype)
-            plain = (
-                code is not None
-                and gradient.is_cpu
-                and gradient.layout is torch.strided
-                and gradient.is_contiguous()
-                and gradient.numel() == self._counts[index]
-            )
-            pointers.append(gradient.data_ptr() if plain else 0)
-            types.append(code if plain and code is not None else 0)
-            if not plain:
-                elsewhere.append(index)
-        others = self._sums_elsewhere(measured, elsewhere) if elsewhere else []
-        self._local.measure(pointers, types, others, threads=torch.get_num_threads())
-
     def _sums_elsewhere(self, gradients: Sequence[Tensor | None], elsewhere: Sequence[int]) -> list[float]:
         """Sums of squares of what does not lie plainly in host memory; below 0 for all others."""
         sums = [-1.0] * len(gradients)
@@ -219,25 +206,12 @@ class Gradients:
                 sums[index] = max(sums[index], square) if not math.isnan(square) else square
         return sums
 
-    def forget(self) -> None:
-        """The step is over: gradients are the loop's again, and may be freed."""
-        self._gradients = [None] * len(self.parameters)
-        self._by_kernels = {}
-        self._is_there = False
-
     def set_outputs(self, squares: Mapping[int, float | None]) -> None:
         """Norms that are not made from parameters' gradients, squared; None: it has none."""
         self.outputs = squares
         if self._copies is None:
             for unit, square in squares.items():
                 self.numbers.set_unit(unit, -1.0 if square is None else square)
-
-    def show(self, local: LocalSums, outputs: Mapping[int, float | None]) -> None:
-        """With one rank: norms, samples and clipping are those of these sums from here on."""
-        sums: Any = local.on_host()
-        self.numbers.replace(sums, local.sampled)
-        for unit, square in outputs.items():
-            self.numbers.set_unit(unit, -1.0 if square is None else square)
 
     # Several ranks.
 
@@ -246,7 +220,7 @@ class Gradients:
         copies are alike. It is where the sums are; without any, those of the last measurement."""
         units = self._units
         if local is None:
-            local = LocalSums(bytes(self._local.sampled), _tensor_of(self._local.sums))
+            local = LocalSums(bytes(self._local.sampled), array("d", self._local.sums))
         sums = local.where_they_are()
         counted, others = sums[: units + 1].clone(), sums[units + 1 :]
         if self._others_of.device != sums.device:
@@ -318,26 +292,26 @@ class Gradients:
 
     def total(self, max_norm: float = math.inf) -> tuple[float, float]:
         """The norm of all gradients, and what clipping multiplies them with."""
-        total, coefficient = self.numbers.clip(max_norm)
-        if math.isinf(max_norm):
-            return total, 1.0
-        return total, math.nan if math.isnan(total) else coefficient
+        return self.numbers.clip(max_norm)
 
     @torch.no_grad()
-    def scale(self, coefficient: float) -> None:
-        """Multiplies all gradients in place."""
-        if self._is_there and self._there is not None:
+    def scale(self, coefficient: float, *, is_last: bool = False) -> None:
+        """Multiplies all gradients in place. `is_last`: the step is over; they are the loop's again and may go."""
+        if coefficient != 1.0 and self._is_there and self._there is not None:
             self._there.scale(coefficient)
-            return
-        for device in set(self._by_kernels.values()):
-            self._devices[device].scale(coefficient)
-        present = [
-            gradient
-            for index, gradient in enumerate(self._gradients)
-            if gradient is not None and index not in self._by_kernels
-        ]
-        if present:
-            torch._foreach_mul_(present, coefficient)
+        elif coefficient != 1.0:
+            for device in set(self._by_kernels.values()):
+                self._devices[device].scale(coefficient)
+            present = [
+                gradient
+                for index, gradient in enumerate(self._gradients)
+                if gradient is not None and index not in self._by_kernels
+            ]
+            if present:
+                torch._foreach_mul_(present, coefficient)
+        if is_last:
+            self._gradients = [None] * len(self.parameters)
+            self._by_kernels, self._is_there = {}, False
 
     @torch.no_grad()
     def clip_by_torch(
@@ -407,12 +381,6 @@ def _sums_by_torch(gradients: Sequence[Tensor | None], elsewhere: Sequence[int])
         for (index, _), norm in zip(places, torch.stack(list(norms)).tolist(), strict=True):
             others[index] = norm * norm
     return others
-
-
-def _tensor_of(view: memoryview) -> Tensor:
-    copy = array("d")
-    copy.frombytes(view.cast("B"))
-    return torch.frombuffer(copy, dtype=torch.float64)
 
 
 def _other_copies(unit_of: Sequence[int], units: int, copies: Sequence[Copies]) -> Tensor:

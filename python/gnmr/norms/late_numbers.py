@@ -19,6 +19,8 @@ from gnmr.norms.gradients import Gradients
 from gnmr.norms.local_sums import LocalSums
 from gnmr.ranks.exchange import CommonStatus, Exchange, PendingExchange, RankStatus
 from gnmr.ranks.joining import Joined
+from gnmr.step.patrol import PatrolErrors
+from gnmr.step.rerun import ErrorSquares
 
 
 class LateOutputs:
@@ -49,8 +51,10 @@ class PendingStep:
     step: int
     status: RankStatus
     limit: float  # of clipping; infinite: there is none
-    loss: Callable[[], float | None]
+    loss: Callable[[], float | None] | None = None
     local: LocalSums | None = None  # None: nothing was measured
+    patrolled: PatrolErrors | None = None  # on this rank
+    errors: Any = None  # a buffer: what was measured beside the step on all ranks, once it is known
     outputs: LateOutputs | None = None
     exchange: PendingExchange | None = None
     common: CommonStatus | None = None  # of all ranks, once it is known
@@ -72,10 +76,18 @@ class LateNumbers:
         """Has all gradients read, enters the exchange of all ranks, and clips. A failure before the exchange is
         part of the status that all ranks learn; one after it is in `clip_failure`."""
         numbers: Tensor | None = None
+        errors: Tensor | None = None
         status = pending.status
         if status.failure is None and not status.skipped:
             try:
-                numbers = self._queue(pending)
+                pending.local = self.gradients.measure(wait=False)
+                if self._frozen:
+                    self.gradients.outputs = {index: switch.output_number for index, switch in self._frozen}
+                if self._exchange is not None:
+                    numbers = self.gradients.contribution(pending.local)
+                    errors = pending.patrolled.numbers(numbers.device) if pending.patrolled is not None else None
+                elif self._frozen:
+                    pending.outputs = LateOutputs(self.gradients.outputs)
             except Exception as caught:
                 status.failure = caught
                 pending.local = None
@@ -86,25 +98,14 @@ class LateNumbers:
         else:
             if numbers is None:
                 # Clipping goes by the gradients of all ranks, whatever went wrong here.
-                numbers = self.gradients.nothing() if status.skipped else self.gradients.all_as_rest()
-            pending.exchange = self._exchange.start(status, numbers)
+                numbers, errors = self.gradients.nothing() if status.skipped else self.gradients.all_as_rest(), None
+            pending.exchange = self._exchange.start(status, numbers, errors)
         if status.skipped:
             return
         try:
             self._clip(pending)
         except Exception as caught:
             pending.clip_failure = caught
-
-    def _queue(self, pending: PendingStep) -> Tensor | None:
-        """What this rank adds to the sums of all; None: there is one process."""
-        pending.local = self.gradients.queue()
-        outputs = {index: switch.output_number for index, switch in self._frozen}
-        self.gradients.outputs = outputs
-        if self._exchange is not None:
-            return self.gradients.contribution(pending.local)
-        if outputs:
-            pending.outputs = LateOutputs(outputs)
-        return None
 
     def _clip(self, pending: PendingStep) -> None:
         """On a device, by sums that the host has not seen; elsewhere they are awaited. The status of the other ranks
@@ -120,14 +121,14 @@ class LateNumbers:
                 exchange.total.send()
             local.finish(pending.limit)
             return
-        if local is not None:
+        if local is not None and local.device is not None:
             local.finish(math.inf)
         if math.isinf(pending.limit):
             return
         if local is None:
-            self.gradients.find(anyway=True)
+            self.gradients.find_anyway()
         self._read(pending)
-        self.gradients.scale(self.gradients.total(pending.limit)[1])
+        self.gradients.scale(self.gradients.numbers.clip(pending.limit)[1])
 
     def _read(self, pending: PendingStep) -> None:
         """Norms and clipping are those of this step from here on; waits for its numbers."""
@@ -136,14 +137,26 @@ class LateNumbers:
             total = self._exchange.numbers(pending.exchange)
             self.unlike = self.gradients.take(total, self._outputs)
         elif pending.local is not None:
-            self.gradients.show(pending.local, pending.outputs.read() if pending.outputs is not None else {})
+            local, numbers = pending.local, self.gradients.numbers
+            numbers.replace(local.on_host() if local.values is None else local.values, local.sampled)
+            outputs = pending.outputs.read() if pending.outputs is not None else {}
+            for unit, square in outputs.items():
+                numbers.set_unit(unit, -1.0 if square is None else square)
 
     def complete(self, pending: PendingStep) -> CommonStatus:
         """Waits for the numbers of a step, and for the status of all ranks."""
         if pending.common is None:
             assert self._exchange is not None and pending.exchange is not None
-            pending.common = self._exchange.finish(pending.exchange)[0]
+            pending.common = self._exchange.finish(pending.exchange)
         self._read(pending)
+        if pending.patrolled is None:
+            return pending.common
+        if pending.exchange is None or self._exchange is None:
+            pending.errors = pending.patrolled.errors()
+        else:
+            errors = ErrorSquares(1, len(pending.patrolled.nothing))
+            errors.take(self._exchange.errors(pending.exchange))
+            pending.errors = errors.errors()
         return pending.common
 
     def is_troubled(self, pending: PendingStep) -> bool:

@@ -6,6 +6,7 @@ Goals: nobody waits for a device before the numbers are wanted. Non-goals: makin
 
 import math
 from array import array
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -13,38 +14,37 @@ from torch import Tensor
 from gnmr.norms.device_squares import DeviceSquares
 
 
+@dataclass(slots=True)
 class LocalSums:
-    """The sums of one step, by slot; the last is of what belongs to no unit."""
+    """The sums of one step, by slot; the last is of what belongs to no unit. They are on the host, or were queued last
+    on a device."""
 
-    def __init__(self, sampled: bytes, sums: Tensor | None = None, device: DeviceSquares | None = None) -> None:
-        """Sums on the host, or those that were queued last on a device."""
-        self.sampled = sampled  # one a slot but the last
-        self.device = device
-        self._sums = sums
-        self._ticket = 0
+    sampled: bytes  # one a slot but the last
+    values: "array[float] | None" = None  # on the host
+    device: DeviceSquares | None = None
+    ticket: int = 0  # for what is on its way to the host; 0: it was not sent
 
     def where_they_are(self) -> Tensor:
         """Without a wait; on a device before `finish` only."""
-        if self._sums is not None:
-            return self._sums
+        if self.values is not None:
+            return torch.frombuffer(self.values, dtype=torch.float64)
         assert self.device is not None
         return self.device.queued
 
     def finish(self, max_norm: float) -> None:
         """Nothing of this step is queued any more but clipping to this norm (infinite: none)."""
         if self.device is not None:
-            self._ticket = self.device.finish(max_norm)
+            self.ticket = self.device.finish(max_norm)
 
-    def on_host(self) -> Tensor:
+    def on_host(self) -> "array[float]":
         """Waits for them."""
-        if self._sums is None:
+        if self.values is None:
             assert self.device is not None
-            if self._ticket == 0:
+            if self.ticket == 0:
                 self.finish(math.inf)
-            copy = array("d")
-            copy.frombytes(self.device.read(self._ticket).cast("B"))
-            self._sums = torch.frombuffer(copy, dtype=torch.float64)
-        return self._sums
+            self.values = array("d")
+            self.values.frombytes(self.device.read(self.ticket).cast("B"))
+        return self.values
 
 
 def moved(numbers: Tensor, device: torch.device) -> Tensor:

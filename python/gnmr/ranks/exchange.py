@@ -4,6 +4,7 @@
     sums of squares   one a unit and one of all that belongs to none; of copies one counts, but what is not finite
                       on any of them is not finite for all
     samples           one a unit
+    errors            of a patrol or a trial: differences, references and samples, one a unit and site
     head              faults, failures, skipped steps, the kill switch, the checksum of the step before
 
 Goals: every rank reads the same numbers, so every rank decides the same; the collective is entered in every step,
@@ -62,6 +63,7 @@ class PendingExchange:
 
     status: RankStatus  # of this rank
     total: Sum
+    count: int  # of the numbers of units; errors follow
 
     def numbers_are_on(self, device: torch.device) -> bool:
         """Whether they are added up there."""
@@ -69,44 +71,56 @@ class PendingExchange:
 
     def numbers(self) -> Tensor:
         """The sums of the numbers where they are added up: without a wait on a device."""
-        return self.total.where_it_is()[len(_HEAD) :]
+        return self.total.where_it_is()[len(_HEAD) : len(_HEAD) + self.count]
 
 
 class Exchange:
     """The all-reduce of all ranks."""
 
-    def __init__(self, ranks: Ranks) -> None:
+    def __init__(self, ranks: Ranks, error_count: int = 0) -> None:
+        """`error_count`: how many sums of errors belong to the numbers of each step."""
         self.ranks = ranks
+        self._error_count = error_count
         self.is_broken = False  # the collective itself failed: no rank can be reached
         self.fault_is_known = False  # all ranks know of one
 
-    def run(self, status: RankStatus, numbers: Tensor | None = None) -> tuple[CommonStatus, Tensor]:
-        """Starts an exchange and waits for it: the status of all ranks, and the sums of their numbers."""
-        return self.finish(self.start(status, numbers))
+    def run(
+        self, status: RankStatus, numbers: Tensor | None = None, errors: Tensor | None = None
+    ) -> tuple[CommonStatus, Tensor, Tensor]:
+        """Starts an exchange and waits for it: the status of all ranks, and the sums of their numbers and errors."""
+        pending = self.start(status, numbers, errors)
+        return self.finish(pending), self.numbers(pending), self.errors(pending)
 
-    def start(self, status: RankStatus, numbers: Tensor | None = None) -> PendingExchange:
-        """All ranks enter, and go on before the sums are there. Numbers on a device are added up there."""
-        head = self._head_of(status)
+    def start(self, status: RankStatus, numbers: Tensor | None = None, errors: Tensor | None = None) -> PendingExchange:
+        """All ranks enter, and go on before the sums are there. Numbers on a device are added up there. A rank that has
+        numbers and no errors adds none."""
+        head, count = self._head_of(status), 0
         if numbers is not None:
-            head = torch.cat([moved(head, numbers.device), numbers])
+            count = len(numbers)
+            if errors is None:
+                errors = torch.zeros(self._error_count, dtype=torch.float64, device=numbers.device)
+            head = torch.cat([moved(head, numbers.device), numbers, moved(errors, numbers.device)])
         try:
-            return PendingExchange(status, self.ranks.sum(head))
+            return PendingExchange(status, self.ranks.sum(head), count)
         except Exception:
             self.is_broken = True
             raise
 
-    def finish(self, pending: PendingExchange) -> tuple[CommonStatus, Tensor]:
-        """The status of all ranks, and the sums of their numbers; waits for them."""
+    def finish(self, pending: PendingExchange) -> CommonStatus:
+        """The status of all ranks; waits for it."""
         try:
-            head = self._total(pending)[: len(_HEAD)].tolist()
-            return self._common_status(pending.status, head), self.numbers(pending)
+            return self._common_status(pending.status, self._total(pending)[: len(_HEAD)].tolist())
         except Exception:
             self.is_broken = True
             raise
 
     def numbers(self, pending: PendingExchange) -> Tensor:
         """The sums of the numbers, whatever the ranks report; waits for them."""
-        return self._total(pending)[len(_HEAD) :]
+        return self._total(pending)[len(_HEAD) : len(_HEAD) + pending.count]
+
+    def errors(self, pending: PendingExchange) -> Tensor:
+        """The sums of the errors; waits for them."""
+        return self._total(pending)[len(_HEAD) + pending.count :]
 
     def _total(self, pending: PendingExchange) -> Tensor:
         try:

@@ -27,7 +27,8 @@ from gnmr.ranks.pieces import (
     is_spread,
     merged,
 )
-from gnmr.switches import MeasuringSwitch, RecipeSwitch
+from gnmr.step.patrol import TOKENS
+from gnmr.switches import MeasuringSwitch, PatrolledSwitch, RecipeSwitch
 from gnmr.units import Coverage, FoundUnits, LeftOut, WatchedUnit, count_adapters, plain_name, share_of, times_wrapped
 
 
@@ -39,6 +40,7 @@ class Joined:
     core_units: list[_core.Unit]
     places: list[str]  # what trials measure; empty: nothing
     expected: list[float]
+    patrol_costs: list[float]  # per unit, multiply-adds of comparing it in a micro-batch; 0: it cannot be
     #: Units whose norm is that of an output's gradient, and on how many ranks they are.
     outputs: dict[int, int] = field(default_factory=dict)
 
@@ -51,7 +53,8 @@ def joined_alone(found: FoundUnits) -> Joined:
     """The units of one process."""
     reports = [_report_of(unit) for unit in found.units]
     places, expected = _what_trials_measure(reports)
-    return Joined(found, [unit.as_core() for unit in found.units], places, expected)
+    costs = [report.patrol_cost for report in reports]
+    return Joined(found, [unit.as_core() for unit in found.units], places, expected, costs)
 
 
 def join(ranks: Ranks, model: nn.Module, found: FoundUnits, replicas: Replicas) -> tuple[Joined, list[Copies]]:
@@ -143,6 +146,7 @@ def _report_of(unit: WatchedUnit) -> UnitReport:
         isinstance(unit.switch, LayerSwitch) and unit.switch.measures_output,
         tuple(measuring.places) if measuring is not None else (),
         tuple(measuring.expected) if measuring is not None else (),
+        unit.switch.patrol_cost(TOKENS) if isinstance(unit.switch, PatrolledSwitch) else 0.0,
     )
 
 
@@ -181,7 +185,8 @@ def _joined(gathered: AllReports, found: FoundUnits) -> Joined:
     places, expected = _what_trials_measure([unit for report in reports for unit in report.units])
     outputs = {index: _holders(gathered, name) for index, name in enumerate(names) if known[name].frozen}
     coverage = _coverage(found.coverage, reports, known, switchable)
-    return Joined(FoundUnits(units, coverage), core_units, places, expected, outputs)
+    costs = [known[name].patrol_cost for name in names]
+    return Joined(FoundUnits(units, coverage), core_units, places, expected, costs, outputs)
 
 
 def _holders(gathered: AllReports, name: str) -> int:

@@ -62,6 +62,7 @@ class UnitReport:
     frozen: bool  # its norm is not made of gradients
     places: tuple[str, ...]
     expected: tuple[float, ...]
+    patrol_cost: float  # multiply-adds of comparing it beside a step; 0: it cannot be
 
 
 @dataclass

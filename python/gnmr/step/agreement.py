@@ -49,15 +49,15 @@ class Agreement:
             status.failure = fault
         return status
 
-    def read(self, status: RankStatus, numbers: torch.Tensor | None = None) -> tuple[CommonStatus, torch.Tensor | None]:
-        """The status of all ranks, and the sums of their numbers; None: there is one process."""
+    def read(self, status: RankStatus) -> CommonStatus:
+        """The status of all ranks."""
         if self.exchange is None:
-            return CommonStatus(failure=status.failure, skipped=status.skipped, may_rerun=status.may_rerun), None
-        return self.exchange.run(status, numbers)
+            return CommonStatus(failure=status.failure, skipped=status.skipped, may_rerun=status.may_rerun)
+        return self.exchange.run(status)[0]
 
     def check(self, failure: Exception | None) -> None:
         """Before a rerun: raises where a rank is not ready for it."""
-        failure = self.read(RankStatus(failure))[0].failure
+        failure = self.read(RankStatus(failure)).failure
         if failure is not None:
             raise failure
 
@@ -108,10 +108,10 @@ class Agreement:
 
     def report_fault(self, fault: str) -> None:
         """A fault after this step's exchange: the other ranks learn of it in the next one."""
-        if not self.is_open:
+        if self.exchange is None or not self.is_open:
             return
         try:
-            self.read(RankStatus(Error(fault)), self._steps.parts.gradients.nothing())
+            self.exchange.run(RankStatus(Error(fault)), self._steps.parts.gradients.nothing())
         except Exception as second:
             self._steps.say(f"nor could the other ranks be told: {second}")
 

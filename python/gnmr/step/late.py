@@ -20,6 +20,7 @@ from gnmr.low.device_stream import OnItsWay
 from gnmr.norms.late_numbers import LateNumbers, PendingStep
 from gnmr.ranks.exchange import RankStatus
 from gnmr.results import LateResult, StepResult, limit_of
+from gnmr.step import registrations
 from gnmr.step.prompt import Prompt
 from gnmr.step.rerun import Rerun, is_number, number_of
 from gnmr.step.steps import Steps
@@ -54,17 +55,20 @@ class Late:
             self._steps.warn(
                 "with lag 1 no step can be held, so ctl.trial does what ctl.step does: attach(lag=0) for trials"
             )
-        # With several ranks all must ask for reruns: that is known with this step's numbers.
-        return self._step(max_norm, skipped, loss, may_rerun=may_rerun)
-
-    def _step(
-        self, max_norm: float | None, skipped: bool, loss: float | Tensor | None, *, may_rerun: bool
-    ) -> StepResult:
-        steps = self._steps
-        status = self._agreement.status(lambda: steps.begun_checksum, skipped=skipped, may_rerun=may_rerun)
-        pending = PendingStep(steps.number + 1, status, limit_of(max_norm), lambda: None)
+        steps, patrol = self._steps, self._parts.patrol
+        if self._agreement.exchange is not None:
+            # All ranks must ask for reruns: that is known with this step's numbers.
+            status = self._agreement.status(lambda: steps.begun_checksum, skipped=skipped, may_rerun=may_rerun)
+        else:
+            status = RankStatus(skipped=skipped)
+            if registrations.changes != steps.known_registrations or steps.number % registrations.LOOK_EVERY == 0:
+                steps.look_at_parameters()
+        pending = PendingStep(steps.number + 1, status, math.inf if max_norm is None else max_norm)
         try:
-            pending.loss = _late_number(loss)
+            if loss is not None:
+                pending.loss = _late_number(loss)
+            if patrol is not None:
+                pending.patrolled = patrol.end(sends=self._agreement.exchange is None)
         except Exception as fault:
             status.failure = status.failure or fault
         if self._numbers.gradients is not self._parts.gradients:
@@ -93,7 +97,7 @@ class Late:
                 total_norm=math.nan,
                 clip_coefficient=math.nan,
                 applied=not skipped,
-                loss=None if isinstance(loss, Tensor) and loss.is_cuda else pending.loss(),
+                loss=None if pending.loss is None or (isinstance(loss, Tensor) and loss.is_cuda) else pending.loss(),
             ),
             lambda: numbers.numbers(pending),
         )
@@ -103,30 +107,35 @@ class Late:
         steps, numbers, supervisor = self._steps, self._numbers, self._parts.supervisor
         self._settling = pending
         common = numbers.complete(pending)
-        self._agreement.follow(
-            replace(common, differs=common.differs and not pending.differences_settled), pending.status, numbers.unlike
-        )
-        self._all_want_reruns = self._parts.lag_is_free and common.may_rerun
-        loss = pending.loss()
+        if self._agreement.exchange is not None:
+            self._agreement.follow(
+                replace(common, differs=common.differs and not pending.differences_settled),
+                pending.status,
+                numbers.unlike,
+            )
+            self._all_want_reruns = self._parts.lag_is_free and common.may_rerun
+        loss = pending.loss() if pending.loss is not None else None
         if common.skipped:
             outcome = supervisor.report(pending.step, None, done="dropped", loss=loss)
             result = StepResult(pending.step, applied=not pending.status.skipped, loss=loss, decided_step=pending.step)
         else:
             gradients = numbers.gradients
-            total, coefficient = gradients.total(pending.limit)
+            total, coefficient = gradients.numbers.clip(pending.limit)
             outcome = supervisor.report(
                 pending.step,
                 gradients.numbers.norms,
                 gradients.numbers.sampled,
+                pending.errors,
                 loss=loss,
                 clip_coefficient=None if math.isinf(pending.limit) else coefficient,
             )
-            steps.look_for_blind_units(gradients.numbers.sampled)
+            if not steps.blind.is_over:
+                steps.look_for_blind_units(gradients.numbers.sampled)
             result = StepResult(
                 pending.step,
                 total,
                 coefficient,
-                alarmed=bool(supervisor.risks()),
+                alarmed=outcome.alarmed,
                 loss=loss,
                 decided_step=pending.step,
             )
@@ -188,7 +197,7 @@ class Late:
             return
         before, self._pending = self._pending, None
         try:
-            failed = PendingStep(steps.number, RankStatus(Error(steps.fault)), limit_of(max_norm), lambda: None)
+            failed = PendingStep(steps.number, RankStatus(Error(steps.fault)), limit_of(max_norm))
             steps.is_clipped = True
             self._numbers.start(failed)
             self._pending = failed

@@ -14,6 +14,7 @@ from gnmr.ranks.joining import Joined, check_low_paths, find_parameters_again, g
 from gnmr.ranks.pieces import Replicas
 from gnmr.step.call_order import StepOrder
 from gnmr.step.kill_switch import KillSwitch
+from gnmr.step.patrol import Patrol
 from gnmr.step.rerun import FirstForward, RandomState
 from gnmr.telemetry.warning import warn
 
@@ -34,6 +35,7 @@ class ControlParts:
     requests: list[tuple[str, str]]  # modes that the kill switch asks for and why, before the first step
     make_supervisor: Callable[[int, int | None], _core.Supervisor]  # with this lag, going on with this step
     lag_is_free: bool  # nobody has asked for the one there is
+    patrol: Patrol | None = None  # None: nothing is compared beside plain steps
     asked: Mapping[str, object] = field(default_factory=dict)  # of attach, beside the controller's options
     has_warned: bool = False  # that other parameters have come, which this rank cannot measure alone
 

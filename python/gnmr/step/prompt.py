@@ -6,9 +6,9 @@ Non-goals: what lies between two steps (gnmr.step.steps).
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
-import torch
 from torch import Tensor
 
 from gnmr import _core
@@ -38,76 +38,77 @@ class Prompt:
         self, max_norm: float | None, skipped: bool, loss: float | Tensor | None, rerun: Rerun | None = None
     ) -> StepResult:
         steps, parts = self._steps, self._parts
-        may_rerun, loss_value = rerun is not None, None
+        may_rerun, loss_value, errors = rerun is not None, None, None
         if self._agreement.exchange is not None:
-            common, loss_value = self._measure_together(loss, skipped, may_rerun)
-            may_rerun = may_rerun and common.may_rerun
-            if common.skipped:
-                return self._skipped_step(max_norm, skipped, loss_value)
+            common, loss_value, errors = self._measure_together(loss, skipped, may_rerun)
+            may_rerun, is_dropped = may_rerun and common.may_rerun, common.skipped
         else:
+            is_dropped = skipped
             if registrations.changes != steps.known_registrations or steps.number % registrations.LOOK_EVERY == 0:
                 steps.look_at_parameters()
             if loss is not None:
                 loss_value = number_of(loss)
+            measured = parts.patrol.end() if parts.patrol is not None else None
+            if not skipped:
+                parts.gradients.measure()
+                if self._frozen:
+                    self._measure_outputs()
+                errors = measured.errors() if measured is not None else None
+        gradients, step, limit = parts.gradients, steps.number + 1, math.inf if max_norm is None else max_norm
+        if is_dropped:
+            # Some rank has no update: the step is no sample. Where that is another one, this one clips.
+            outcome = parts.supervisor.report(step, None, done="dropped", loss=loss_value)
             if skipped:
-                return self._skipped_step(max_norm, skipped, loss_value)
-            parts.gradients.measure()
-            if self._frozen:
-                self._measure_outputs()
-        numbers = parts.gradients.numbers
-        step, limit = steps.number + 1, math.inf if max_norm is None else max_norm
-        total, coefficient = parts.gradients.total(limit)
-        outcome = parts.supervisor.report(
-            step,
-            numbers.norms,
-            numbers.sampled,
-            may_rerun=may_rerun,
-            loss=loss_value,
-            clip_coefficient=None if max_norm is None else coefficient,
-        )
-        if outcome.action == "rerun":
-            assert rerun is not None
-            run = self._trial if outcome.rerun == "trial" else self._replay
-            return run(outcome, rerun, max_norm, loss_value)
-        return self._apply(outcome, max_norm, total, coefficient, loss_value)
-
-    def _skipped_step(self, max_norm: float | None, skipped: bool, loss: float | None) -> StepResult:
-        """Some rank has no update: the step is no sample."""
-        steps, supervisor = self._steps, self._parts.supervisor
-        step = steps.number + 1
-        outcome = supervisor.report(step, None, done="dropped", loss=loss)
-        result = StepResult(step, applied=False, loss=loss, decided_step=step)
-        if not skipped:
-            # Another rank has no update; this one does what it was asked for.
-            total, coefficient = self._parts.gradients.total(limit_of(max_norm))
-            result = StepResult(step, total, coefficient, loss=loss, decided_step=step)
-            return steps.finish(result, outcome)
-        steps.end(self._parts.gradients.numbers.sampled)
+                steps.end(gradients.numbers.sampled)
+                return steps.record(StepResult(step, applied=False, loss=loss_value, decided_step=step), outcome)
+            result = StepResult(step, *gradients.total(limit), loss=loss_value, decided_step=step)
+        else:
+            total, coefficient = gradients.numbers.clip(limit)
+            outcome = parts.supervisor.report(
+                step,
+                gradients.numbers.norms,
+                gradients.numbers.sampled,
+                errors,
+                may_rerun=may_rerun,
+                loss=loss_value,
+                clip_coefficient=None if max_norm is None else coefficient,
+            )
+            if outcome.action == "rerun":
+                assert rerun is not None
+                run = self._trial if outcome.rerun == "trial" else self._replay
+                result, outcome = run(outcome, rerun, max_norm, loss_value)
+            else:
+                if outcome.clip:
+                    total, coefficient = self._clip_units(outcome.clip, limit)
+                result = StepResult(
+                    step,
+                    total,
+                    coefficient,
+                    outcome.action != "hold",
+                    outcome.alarmed,
+                    loss=loss_value,
+                    decided_step=step,
+                )
+        # The step was decided before its update: the gradients are those that the update takes.
+        steps.is_clipped = True
+        if not result.applied:
+            gradients.drop()
+        steps.clipped_as = (result.total_norm, result.clip_coefficient, result.applied)
+        steps.end(gradients.numbers.sampled, result.clip_coefficient if result.applied else 1.0)
         return steps.record(result, outcome)
 
-    def _apply(
-        self,
-        outcome: _core.Outcome,
-        max_norm: float | None,
-        total: float,
-        coefficient: float,
-        loss: float | None,
-        alarmed: bool = False,
-    ) -> StepResult:
-        """The end of a step whose gradients are those of its first run."""
-        steps, gradients = self._steps, self._parts.gradients
-        if outcome.clip:
-            gradients.scale_units(outcome.clip)
-            failure = self._read(RankStatus()).failure
-            if failure is not None:
-                raise failure
-            total, coefficient = gradients.total(limit_of(max_norm))
-        step = steps.number + 1
-        applied, alarmed = outcome.action != "hold", alarmed or outcome.alarmed
-        result = StepResult(step, total, coefficient, applied, alarmed, loss=loss, decided_step=step)
-        return steps.finish(result, outcome)
+    def _clip_units(self, coefficients: Sequence[float], limit: float) -> tuple[float, float]:
+        """Guard `clip`: gradients of units are scaled; the norm of what is left, and what clips it."""
+        gradients = self._parts.gradients
+        gradients.scale_units(coefficients)
+        failure = self._read(RankStatus()).failure
+        if failure is not None:
+            raise failure
+        return gradients.total(limit)
 
-    def _trial(self, alarm: _core.Outcome, rerun: Rerun, max_norm: float | None, loss: float | None) -> StepResult:
+    def _trial(
+        self, alarm: _core.Outcome, rerun: Rerun, max_norm: float | None, loss: float | None
+    ) -> tuple[StepResult, _core.Outcome]:
         """The step once more in high precision, each low path measured beside it."""
         steps, supervisor, gradients = self._steps, self._parts.supervisor, self._parts.gradients
         step = steps.number + 1
@@ -125,7 +126,10 @@ class Prompt:
         if not has_run:
             # It has had its rerun; the gradients are those of the step as it first ran.
             outcome = supervisor.report(step, None, done="rerun_failed", loss=loss, clip_coefficient=clip)
-            return self._apply(outcome, max_norm, total, coefficient, loss, alarmed=True)
+            if outcome.clip:
+                total, coefficient = self._clip_units(outcome.clip, limit_of(max_norm))
+            applied = outcome.action != "hold"
+            return StepResult(step, total, coefficient, applied, True, loss=loss, decided_step=step), outcome
         applied = math.isfinite(total)
         outcome = supervisor.report(
             step,
@@ -139,9 +143,11 @@ class Prompt:
         result = StepResult(
             step, total, coefficient, applied, True, "trial", outcome.verdict, loss=rerun.loss, decided_step=step
         )
-        return steps.finish(result, outcome)
+        return result, outcome
 
-    def _replay(self, decided: _core.Outcome, rerun: Rerun, max_norm: float | None, loss: float | None) -> StepResult:
+    def _replay(
+        self, decided: _core.Outcome, rerun: Rerun, max_norm: float | None, loss: float | None
+    ) -> tuple[StepResult, _core.Outcome]:
         """The step once more with the units high that it got admitted."""
         steps, supervisor, gradients = self._steps, self._parts.supervisor, self._parts.gradients
         step = steps.number + 1
@@ -164,7 +170,7 @@ class Prompt:
             supervisor.report(step, None, done="rerun_failed", loss=loss)
         kind = "replay" if has_run else ""
         result = StepResult(step, total, coefficient, applied, decided.alarmed, kind, loss=loss, decided_step=step)
-        return steps.finish(result, decided)
+        return result, decided
 
     def _run_again(self, rerun: Rerun, run: Callable[[], None], errors: ErrorSquares | None = None) -> bool:
         """The step once more, and its gradients measured. False: there was no memory, and it has been run as before.
@@ -196,41 +202,43 @@ class Prompt:
 
     def _measure_together(
         self, loss: float | Tensor | None, skipped: bool, may_rerun: bool
-    ) -> tuple[CommonStatus, float | None]:
-        """The numbers of all ranks, which then know each other's status; the loss as a number."""
+    ) -> tuple[CommonStatus, float | None, Any]:
+        """The numbers of all ranks, which then know each other's status; the loss as a number; the patrol's errors."""
         status = self._agreement.status(self._steps.checksum, skipped=skipped, may_rerun=may_rerun)
-        loss_value = None
+        loss_value, patrol = None, self._parts.patrol
+        errors = ErrorSquares(len(self._steps.units), self._sites) if patrol is not None else None
         try:
             loss_value = number_of(loss)
+            if patrol is not None and errors is not None:
+                errors.take(patrol.end().numbers(errors.difference.device))
         except Exception as fault:
             status.failure = status.failure or fault
-        common = self._read(status)
+        common = self._read(status, errors)
         self._agreement.follow(common, status, self._unlike)
-        return common, loss_value
+        return common, loss_value, None if errors is None else errors.errors()
 
     def _read(self, status: RankStatus, errors: ErrorSquares | None = None) -> CommonStatus:
-        """Reads all gradients, or nothing where the status has a failure or a skipped step; then ranks exchange."""
+        """Reads all gradients, or nothing where the status has a failure or a skipped step; then ranks exchange, also
+        errors that they have measured."""
         gradients = self._parts.gradients
-        alone = self._agreement.exchange is None
+        exchange = self._agreement.exchange
         numbers: Tensor | None = None
         if status.failure is None and not status.skipped:
             try:
                 gradients.measure()
                 if self._frozen:
                     self._measure_outputs()
-                numbers = None if alone else gradients.contribution()
+                numbers = None if exchange is None else gradients.contribution()
             except Exception as caught:
                 status.failure = caught
-        if alone:
-            return self._agreement.read(status)[0]
+        if exchange is None:
+            return self._agreement.read(status)
         if numbers is None:
             numbers = gradients.nothing()
-        own = numbers if errors is None else torch.cat([numbers, errors.numbers()])
-        common, total = self._agreement.read(status, own)
-        assert total is not None
-        self._unlike = gradients.take(total[: len(numbers)], self._parts.joined.outputs)
+        common, total, error_sums = exchange.run(status, numbers, None if errors is None else errors.numbers())
+        self._unlike = gradients.take(total, self._parts.joined.outputs)
         if errors is not None:
-            errors.take(total[len(numbers) :])
+            errors.take(error_sums)
         return common
 
     def _measure_outputs(self) -> None:

@@ -218,8 +218,9 @@ class ErrorSquares:
 
     def errors(self) -> Any:
         """A buffer: ||low - high|| / ||high||; NaN where nothing was measured."""
-        ratio = torch.where(self.difference == 0, 0.0, (self.difference / self.reference).sqrt())
-        return torch.where(self.measured > 0, ratio, math.nan)
+        sums = zip(self.difference.tolist(), self.reference.tolist(), self.measured.tolist(), strict=True)
+        ratios = [_core.relative_error(low, high) if measured > 0 else math.nan for low, high, measured in sums]
+        return torch.tensor(ratios, dtype=torch.float64, device="cpu")
 
 
 class Rerun:

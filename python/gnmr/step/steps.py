@@ -104,28 +104,18 @@ class Steps:
         parts.clock.micro_batch = 0
         for switch in self.installed:
             switch.begin_step()
-        parts.supervisor.begin(following)
+        plan = parts.supervisor.begin(following)
         if parts.supervisor.high != self.high:
             self.move_switches()
+        if parts.patrol is not None:
+            parts.patrol.begin(following, self.high, plan.measure)
         if self.agreement.exchange is not None:
             self.begun_checksum = self.checksum()
 
-    def finish(self, result: StepResult, outcome: _core.Outcome) -> StepResult:
-        """A step was decided before its update: the gradients are those that the update takes, clipped or none, the
-        step is counted, and the next one begins."""
-        gradients = self.parts.gradients
-        self.is_clipped = True
-        if not result.applied:
-            gradients.drop()
-        elif result.clip_coefficient != 1.0:
-            gradients.scale(result.clip_coefficient)
-        self.clipped_as = (result.total_norm, result.clip_coefficient, result.applied)
-        self.end(gradients.numbers.sampled)
-        return self.record(result, outcome)
-
-    def end(self, sampled: memoryview | None = None) -> None:
-        """Low paths take the step in, and the switches are set for the next one. `sampled`: of this step, where that
-        is known."""
+    def end(self, sampled: memoryview | None = None, coefficient: float = 1.0) -> None:
+        """The gradients are multiplied with the coefficient, low paths take the step in, and the switches are set for
+        the next one. `sampled`: of this step, where that is known."""
+        self.parts.gradients.scale(coefficient, is_last=True)
         if sampled is not None and not self.blind.is_over:
             self.look_for_blind_units(sampled)
         if not self.blind.has_looked_at_calls:
@@ -133,7 +123,6 @@ class Steps:
                 self.warn(text, always=True)
         for switch in self.installed:
             switch.end_step()
-        self.parts.gradients.forget()
         self.number += 1
         self.begin()
 
@@ -237,7 +226,7 @@ class Steps:
                 total, coefficient = self.strategy.clip(max_norm)
         except Exception as second:
             self.say(f"nor could gradients be clipped: {second}")
-        self.parts.gradients.forget()
+        self.parts.gradients.scale(1.0, is_last=True)
         return StepResult(self.number, total, coefficient, applied and not skipped)
 
     def disarm(self, fault: Exception) -> None:
