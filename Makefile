@@ -21,10 +21,12 @@ CUDA ?= AUTO
 DEMO_CUDA = $(if $(wildcard build/CMakeCache.txt /dev/nvidia0 /dev/dxg),,-DGNMR_CUDA=OFF)
 TEST_FLAGS = -DGNMR_BUILD_TESTS=ON -DGNMR_TEST_PYTHON="$$(scripts/python_env.sh test)"
 # configure, FLAGS: what CMake says is shown where it fails.
-configure = $(CONFIGURE) release $(1) >build-configure.log 2>&1 || { cat build-configure.log; rm -f build-configure.log; exit 1; }; rm -f build-configure.log
+configure = $(CONFIGURE) release $(1) >build-configure.log 2>&1 || \
+  { cat build-configure.log; rm -f build-configure.log; exit 1; }; rm -f build-configure.log
 OURS = $(shell git ls-files '*.cpp' '*.cu' '*.cuh' '*.h' '*.c')
 
-.PHONY: all build demo test test-release test-package test-instrumented abuse bench format lint lint-style lint-all clean help report-script
+.PHONY: all build demo test test-release test-package test-instrumented abuse bench format lint lint-style lint-all \
+  clean help report-script
 all: build
 
 help:

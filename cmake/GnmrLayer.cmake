@@ -12,12 +12,14 @@ if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
 elseif(CMAKE_UNITY_BUILD)
   set(shadow -Wno-shadow)
 endif()
+set(warnings -Wall -Wextra -Wpedantic ${shadow} -Wconversion -Wsign-conversion -Wnon-virtual-dtor -Woverloaded-virtual)
+set(false_alarms -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow)
 add_library(gnmr_compile_flags INTERFACE)
 target_compile_features(gnmr_compile_flags INTERFACE cxx_std_20)
 target_compile_options(gnmr_compile_flags INTERFACE
-  $<$<COMPILE_LANG_AND_ID:CXX,GNU,Clang,AppleClang>:-Wall;-Wextra;-Wpedantic;${shadow};-Wconversion;-Wsign-conversion;-Wnon-virtual-dtor;-Woverloaded-virtual>
+  "$<$<COMPILE_LANG_AND_ID:CXX,GNU,Clang,AppleClang>:${warnings}>"
   # g++ 12 warns of overlaps and ends inside its own std::string that cannot be (GCC bug 105651 and its kin).
-  $<$<AND:$<COMPILE_LANG_AND_ID:CXX,GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict;-Wno-array-bounds;-Wno-stringop-overflow>
+  "$<$<AND:$<COMPILE_LANG_AND_ID:CXX,GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:${false_alarms}>"
   $<$<COMPILE_LANG_AND_ID:C,GNU,Clang,AppleClang>:-Wall;-Wextra;-Wpedantic;-Wshadow;-Wconversion>
   $<$<AND:$<BOOL:${GNMR_WERROR}>,$<COMPILE_LANG_AND_ID:CXX,GNU,Clang,AppleClang>>:-Werror>
   $<$<AND:$<BOOL:${GNMR_WERROR}>,$<COMPILE_LANG_AND_ID:C,GNU,Clang,AppleClang>>:-Werror>)

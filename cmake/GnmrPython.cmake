@@ -48,8 +48,8 @@ if(NOT GNMR_BUILD_PYTHON STREQUAL "OFF" AND NOT GNMR_SANITIZE)
     message(STATUS "nanobind ${nanobind_VERSION}, Python ${Python_VERSION}: the Python package is built")
   endif()
   if(NOT GNMR_HAVE_NANOBIND AND GNMR_BUILD_PYTHON STREQUAL "ON")
-    message(FATAL_ERROR "GNMR_BUILD_PYTHON is ON, but Python 3.11 or newer with its headers and nanobind 2.9 or newer was "
-      "not found: pip install nanobind (or -DPython_EXECUTABLE=...)")
+    message(FATAL_ERROR "GNMR_BUILD_PYTHON is ON, but Python 3.11 or newer with its headers and nanobind 2.9 or newer "
+      "was not found: pip install nanobind (or -DPython_EXECUTABLE=...)")
   elseif(NOT GNMR_HAVE_NANOBIND)
     message(STATUS "no Python with nanobind: the Python package is left out; everything else is built")
   endif()

@@ -12,14 +12,14 @@ fi
 
 run=examples/fault_run
 pace=0
-[ -t 2 ] && pace=120 # steps a second, to be watched
+[ -t 2 ] && pace=120 # steps per second, to be watched
 
 cat <<'TEXT'
 The training engine was not built (no Python with torch was found: docs/train.md), so nothing is trained here.
 Instead a recorded run is replayed.
 
-A training run with 40 linear layers in low precision, 320 steps, 11 known faults in single layers (inputs that saturate,
-gradients that overflow, one that underflows to 0, one NaN) and two bad batches in which nothing is wrong with any layer.
+A training run with 40 linear layers in low precision, 320 steps, 11 known faults in single layers (inputs that
+saturate, gradients that overflow, one that underflows to 0, one NaN) and two bad batches in which no layer is at fault.
 The norms come from a documented generator (examples/fault_run). At most 3 layers may be in recovery at one time.
 
 TEXT

@@ -19,7 +19,7 @@ need_header() { # HEADER PACKAGE
   printf '#if !__has_include(<%s>)\n#error missing\n#endif\n' "$1" | c++ -E -x c++ - >/dev/null 2>&1 || missing+=("$2")
 }
 
-# A header under the clang resource folder tells that the fuzzer's runtime is there.
+# A header under the clang resource folder shows that the fuzzer's runtime is there.
 need_fuzzer_runtime() {
   command -v clang++ >/dev/null 2>&1 || { missing+=(clang); }
   local version
@@ -32,7 +32,8 @@ need_fuzzer_runtime() {
 # The package gnmr is built for the Python that runs its tests; one that is no system's brings its own headers.
 need_python_headers() {
   python3 -c 'import pathlib, sys, sysconfig
-sys.exit(not (pathlib.Path(sysconfig.get_path("include")) / "Python.h").exists())' >/dev/null 2>&1 || missing+=(python3-dev)
+sys.exit(not (pathlib.Path(sysconfig.get_path("include")) / "Python.h").exists())' >/dev/null 2>&1 ||
+    missing+=(python3-dev)
 }
 
 for purpose in "$@"; do

@@ -9,8 +9,8 @@ cd "$(dirname "$0")/.."
 purpose=${1:-test}
 case "$purpose" in
   torch) modules='torch' ;;
-  test) modules='torch, numpy, ml_dtypes, safetensors, transformers, nanobind, scikit_build_core, pytest, mypy, ruff, accelerate'
-        modules+=', lightning, tensorboard, torchao, peft, torchtitan, megatron' ;;
+  test) modules='torch, numpy, ml_dtypes, safetensors, transformers, nanobind, scikit_build_core, pytest, mypy, ruff'
+        modules+=', accelerate, lightning, tensorboard, torchao, peft, torchtitan, megatron' ;;
   *) echo "python_env: unknown purpose '$purpose' (torch, test)" >&2; exit 2 ;;
 esac
 # Looking for a module does not load it: torch takes seconds.

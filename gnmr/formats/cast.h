@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Casts of arrays to a number format and back, without scales.
+// Quantizes arrays to a number format and back, without scales.
 //
 // Goals: plain functions on plain arrays; the same bits on every machine; what falls outside a format is the caller's
 // choice and can be counted. Non-goals: scales (scaling.h), packing two codes into a byte, threads: every function
-// works on its arguments alone, so slices may be cast at the same time (see `Cast::first_index`).
+// works on its arguments alone, so slices may be quantized at the same time (see `Cast::first_index`).
 //
 // One code takes one byte, bfloat16 two. Errors are std::invalid_argument; nothing has been written then.
 #pragma once
@@ -33,19 +33,19 @@ struct Cast {
   std::uint64_t first_index = 0;  // of the first element, so that slices of an array round as the whole does
 };
 
-/// What casts did to values; calls add to it, so that one may run over many.
+/// What quantization did to values; calls add to it, so that one may run over many.
 struct Statistics {
   std::uint64_t elements = 0;
   std::uint64_t non_finite = 0;  // of the input
   std::uint64_t overflowed = 0;  // rounded beyond the format's largest value, infinities included
-  std::uint64_t flushed = 0;     // finite and not 0, but 0 after the cast
+  std::uint64_t flushed = 0;     // finite and not 0, but 0 afterwards
   double squared_error = 0;      // sums over elements that were finite and stayed so
   double squared_values = 0;
 
-  /// The error of the cast relative to the values: the root of the ratio of the two sums; 0 where all values are 0.
+  /// The error of quantization relative to the values: the root of the ratio of the two sums; 0 where all values are 0.
   double relative_error() const;
 
-  /// What two casts did together.
+  /// What two quantizations did together.
   Statistics& operator+=(const Statistics& other);
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Casts of runs of contiguous numbers with any index and any length. Private to the layer.
+// Quantizes runs of contiguous numbers with any index and any length. Private to the layer.
 #pragma once
 
 #include "gnmr/formats/cast.h"
@@ -10,7 +10,7 @@ namespace gnmr::formats {
 /// Elements that are worked on while they are in the first cache.
 inline constexpr std::size_t kPieceSize = 1024;
 
-/// A cast with what its kernels need looked up.
+/// A `Cast` with what its kernels need looked up.
 class CastRuns {
  public:
   CastRuns(const Cast& cast, const Kernels& kernels);

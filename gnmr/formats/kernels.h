@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loops over contiguous numbers, compiled once an instruction set and picked at run time.
+// Loops over contiguous numbers, compiled once per instruction set and picked at run time.
 //
 // Private to the layer. Every set gives the same bits. Rounding knows no scale and scaling no format: a piece of a row
 // is divided, rounded and multiplied while it is in the first cache.
@@ -34,7 +34,7 @@ struct Tally {
   double squared_values = 0;
 };
 
-/// A run before and after its cast: as it was, as the format holds it, and times its scale.
+/// A run before and after quantization: as it was, as the format holds it, and times its scale.
 struct TallyTask {
   const float* originals;
   const float* rounded;

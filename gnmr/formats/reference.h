@@ -2,8 +2,8 @@
 // The slow answer: what element.h and the kernels must give, written down from the definition.
 //
 // A format is the list of its values, and rounding finds the neighbours in that list, in double precision. For tests
-// and for looking things up; nothing fast uses it. Scaled casts stand here in the plainest form: each element asks for
-// the largest magnitude of its group.
+// and for looking things up; nothing fast uses it. Scaled quantization is here in its plainest form: each element asks
+// for the largest magnitude of its group.
 #pragma once
 
 #include <cstdint>

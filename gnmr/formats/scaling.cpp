@@ -126,7 +126,7 @@ class ScaledPass {
   void find_scales(const Area& strip) {
     const std::size_t count = parts(strip.col_end - strip.col, groups_.cols);
     std::fill_n(amax_bits_.begin(), count, 0u);
-    // A given scale depends on the values only where a NaN must be told by it.
+    // A given scale depends on the values only if it must mark a NaN.
     if (rule_.kind != ScaleKind::given || !rule_.layout.has_nan()) {
       for (std::size_t row = strip.row; row < strip.row_end; ++row) {
         kernels_.raise_amax(matrix_.data + row * matrix_.row_stride + strip.col, strip.col_end - strip.col,
@@ -268,7 +268,8 @@ void dequantise(Format format, const Scaling& scaling, const Quantised& quantise
 void decode_scales(const Scaling& scaling, const std::uint8_t* scale_codes, float tensor_scale, std::size_t count,
                    float* scales) {
   const bool mx = scaling.kind == ScaleKind::mx_floor || scaling.kind == ScaleKind::mx_round_up;
-  require(mx || scaling.kind == ScaleKind::nvfp4, "[decode_scales] expected mx or nvfp4: other scales have no codes");
+  require(mx || scaling.kind == ScaleKind::nvfp4,
+          "[decode_scales] expected mx or nvfp4: other scales are not quantized");
   for (std::size_t i = 0; i < count; ++i) {
     scales[i] =
         mx ? from_format<Format::e8m0>(scale_codes[i]) : from_format<Format::e4m3>(scale_codes[i]) * tensor_scale;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scaled casts of matrices: groups of elements that share a scale.
+// Scaled quantization of matrices: groups of elements that share a scale.
 //
 // Goals: quantise, dequantise, and both at once on float32 ("fake quantise"), for groups of any rectangle: a tensor, a
 // row, a column, tiles, blocks, MX, NVFP4. Sizes need not be multiples of a group. Nothing is allocated.
-// Non-goals: threads (cast slices whose first row is a multiple of the group's rows, with `Cast::first_index`),
+// Non-goals: threads (quantize slices whose first row is a multiple of the group's rows, with `Cast::first_index`),
 // transposed storage, swizzled scales, packed codes.
 //
 // A value is its code times its group's scale. docs/formats.md defines the scale of each kind, of zeros, and of groups
@@ -71,7 +71,7 @@ struct ConstMatrix {
 struct Quantised {
   std::uint8_t* codes = nullptr;
   std::size_t code_stride = 0;          // from one row of codes to the next
-  float* scales = nullptr;              // one a group: what codes are multiplied with
+  float* scales = nullptr;              // one per group: what codes are multiplied with
   std::uint8_t* scale_codes = nullptr;  // E8M0 for mx, E4M3 for nvfp4; may be null
   float tensor_scale = 1;               // written by quantise: that of nvfp4, else 1
 };

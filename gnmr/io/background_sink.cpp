@@ -97,7 +97,7 @@ class Drain {
       chunk_ += queue_->settings.drop_note(queue_->dropped_untold);
       queue_->dropped_untold = 0;
     } catch (const std::bad_alloc&) {
-      // Told another time; this thread must not end the process.
+      // Reported at another time; this thread must not end the process.
     }
   }
 
@@ -120,7 +120,7 @@ class Drain {
   }
 
   // Cuts off a record that was begun and closes; the records of the chunk that are lost. The note itself is no loss
-  // beyond what it tells of.
+  // beyond what it reports.
   std::uint64_t end_file() {
     const RecordShape& shape = queue_->settings.shape;
     std::uint64_t lost = 0;

@@ -7,7 +7,7 @@
 namespace gnmr::io {
 namespace {
 
-// Takes a record apart line by line, so that a quote left open costs one pass over the file and not one a line.
+// Takes a record apart line by line, so that a quote left open costs one pass over the file and not one per line.
 class RecordSplitter {
  public:
   RecordSplitter(const std::string& file, std::vector<CsvCell>& cells, std::uint64_t line)

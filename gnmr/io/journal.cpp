@@ -6,7 +6,7 @@
 namespace gnmr::io {
 namespace {
 
-constexpr std::array<std::string_view, 5> kEventNames{"risk", "admitted", "denied", "futile", "released"};
+constexpr std::array<std::string_view, 6> kEventNames{"risk", "admitted", "denied", "futile", "released", "standing"};
 constexpr std::array<std::string_view, 3> kModeNames{"armed", "watch", "high"};
 
 template <typename Kind, std::size_t count>

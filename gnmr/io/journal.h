@@ -26,7 +26,7 @@ inline constexpr std::size_t kMostRisksAStep = 32;
 /// The same of units that there was no room for in the budget.
 inline constexpr std::size_t kMostDeniedAStep = 32;
 
-/// A trial names at most this many units, those that stand out most.
+/// A trial names at most this many units, those with the largest excess.
 inline constexpr std::size_t kMostUnitsATrial = 512;
 
 /// A rerun whose gradient is at least this far from the alarmed one changed the update by something.
@@ -55,7 +55,14 @@ struct JournalStep {
 };
 
 /// What can happen to a unit.
-enum class JournalEventKind : std::uint8_t { risk, admitted, denied, futile, released };
+enum class JournalEventKind : std::uint8_t {
+  risk,
+  admitted,  // to acute recovery
+  denied,
+  futile,
+  released,
+  standing,  // admitted to standing recovery
+};
 
 /// Something that happened to one unit; numbers that are not defined are absent.
 struct JournalEvent {
@@ -73,7 +80,7 @@ struct JournalEvent {
 struct JournalTrial {
   std::int64_t step = 0;
   std::string verdict = {};               // `numeric`, `common`, `unlocated`; `none`: not judged, as in a replay
-  std::vector<std::string> units = {};    // whose low paths stood out
+  std::vector<std::string> units = {};    // outliers
   std::vector<double> errors = {};        // beside `units`
   std::vector<double> losses = {};        // of the alarmed run of the step, then of the rerun
   double seconds = 0;                     // that the rerun took
@@ -85,14 +92,14 @@ struct JournalTrial {
   std::optional<std::int64_t> rank = {};  // for the verdict `unlocated`: on which the fault seems to have been
   std::optional<bool> applied = {};       // whether the rerun's gradient made an update
   std::string why = {};                   // what raised the alarm, in words
-  std::uint64_t left_out = 0;             // units that stood out too, beyond those that are named
+  std::uint64_t left_out = 0;             // outliers beyond those that are named
 };
 
 /// From here on decisions are carried out (armed), only written (watch), or everything runs high.
 struct JournalMode {
   Mode mode = Mode::armed;
   std::string why;
-  std::optional<std::int64_t> after_step = {};  // the last one told before it; found by readers, not written
+  std::optional<std::int64_t> after_step = {};  // the last one recorded before it; found by readers, not written
 };
 
 /// The run goes on from a saved state; `step` is the next one.
@@ -111,7 +118,7 @@ struct JournalNote {
 using JournalRecord =
     std::variant<JournalHeader, JournalStep, JournalEvent, JournalTrial, JournalMode, JournalResume, JournalNote>;
 
-/// `"risk"`, `"admitted"`, `"denied"`, `"futile"` or `"released"`.
+/// `"risk"`, `"admitted"`, `"denied"`, `"futile"`, `"released"` or `"standing"`.
 std::string_view to_string(JournalEventKind kind);
 
 /// The event of that name, if there is one.

@@ -16,7 +16,7 @@ namespace {
 
 std::string text_or_empty(const JsonObject& object, const char* key) { return object.text_if(key).value_or(""); }
 
-// Like the state file: an option that came later is the default, one that has gone is passed over.
+// Like the state file: an option that came later is the default, one that has gone is skipped.
 Options parse_options(const JsonObject& object) {
   Json known = Json::object();
   for (const OptionSpec& spec : option_specs()) {

@@ -11,8 +11,8 @@
 namespace gnmr::io {
 namespace {
 
-// Sorts records into steps. What is told of one step stands together in a journal, so a step that comes up again after
-// another one is told anew. A resume ends what was told of its step and of later ones.
+// Sorts records into steps. The records of one step stand together in a journal, so a step that comes up again after
+// another one starts anew. A resume ends the records of its step and of later ones.
 class JournalCollector {
  public:
   void operator()(JournalHeader& header) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads journals, also those of runs that were killed, resumed, or are still writing.
 //
-// Goals: a line at a time in constant memory; a torn last line is told, not an error; any other bad line is an `Error`
-// with its number; kinds that are not known are skipped.
-// Non-goals: following a journal while it grows, repairing it.
+// Goals: a line at a time in constant memory; a torn last line is reported, not an error; any other bad line is an
+// `Error` with its number; kinds that are not known are skipped. Non-goals: following a journal while it grows,
+// repairing it.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +43,7 @@ class JournalReader {
   bool torn_ = false;
 };
 
-/// All that is told of one step.
+/// All records of one step.
 struct JournalStepEntry {
   std::int64_t number = 0;
   std::optional<JournalStep> step = {};  // absent where only events or trials were written
@@ -54,7 +54,7 @@ struct JournalStepEntry {
 /// Units that there was no room for in a step; of many only the most severe ones have events.
 std::uint64_t denied_in(const JournalStepEntry& entry);
 
-/// A journal in memory, each step as it was told last.
+/// A journal in memory, each step as it was last recorded.
 struct Journal {
   std::optional<JournalHeader> header;  // the last one
   std::vector<JournalStepEntry> steps;  // ascending
@@ -65,7 +65,7 @@ struct Journal {
   bool torn = false;
 };
 
-/// Reads a whole journal. Where a run was resumed, what was told before of the next step and of later ones is
+/// Reads a whole journal. Where a run was resumed, what was recorded before of the next step and of later ones is
 /// forgotten: they are run again, or the run never came so far again.
 Journal read_journal(const std::string& path);
 

@@ -38,7 +38,7 @@ std::vector<Item> picked(const std::vector<Item>& items, const std::vector<std::
   return some;
 }
 
-// The units that stand out most, in the order that they had.
+// The units with the largest excess, in the order that they had.
 JournalTrial shortened(const JournalTrial& trial) {
   const std::vector<double>& measure = trial.excesses.empty() ? trial.errors : trial.excesses;
   std::vector<std::size_t> places(trial.units.size());
@@ -122,6 +122,7 @@ void JournalWriter::step(const Controller& controller, const Alarm& alarm, const
     append_denied(controller, decision);
     append_events(controller, decision.step, JournalEventKind::futile, decision.futile);
     append_events(controller, decision.step, JournalEventKind::released, decision.released);
+    append_events(controller, decision.step, JournalEventKind::standing, decision.newly_standing);
   });
 }
 

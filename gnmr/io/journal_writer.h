@@ -7,7 +7,7 @@
 //   journal.step(controller, outcome.alarm, outcome.decision, {.loss = loss});
 //
 // In training (`in_background`, the default) no member but the constructor throws or waits for the disk: lines that
-// have no place are dropped and counted, and a `note` tells how many once writing works again. A replay writes
+// have no place are dropped and counted, and a `note` counts them once writing works again. A replay writes
 // directly: a full disk is an `Error`.
 //
 // Goals: a step goes on whatever the disk does; the lines of one step are written all or not at all.
@@ -76,7 +76,7 @@ class JournalWriter {
   /// Waits until all lines are with the operating system, at most so long; whether they are.
   bool flush(std::chrono::milliseconds longest = std::chrono::seconds(2));
 
-  /// `flush`, and the end; lines that come later are lost. The destructor closes too, but cannot tell of an error.
+  /// `flush`, and the end; lines that come later are lost. The destructor closes too, but cannot report an error.
   bool close(std::chrono::milliseconds longest = std::chrono::seconds(2));
 
   /// Lines that were lost so far.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The lines of a byte source.
 //
-// Goals: no copy and no allocation a line, lines of any length up to `kMaxLineBytes`, memory for one buffer and the
+// Goals: no copy and no allocation per line, lines of any length up to `kMaxLineBytes`, memory for one buffer and the
 // longest line. Non-goals: what a line means.
 #pragma once
 

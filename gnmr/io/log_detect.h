@@ -10,7 +10,7 @@
 
 namespace gnmr::io {
 
-/// Looks at the start of `source` and says what it is, never `automatic`; an `Error` where that cannot be told.
+/// Looks at the start of `source` and says what it is, never `automatic`; an `Error` if that is not clear.
 TraceFormat detect_trace_format(PeekableSource& source);
 
 }  // namespace gnmr::io

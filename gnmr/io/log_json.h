@@ -25,7 +25,7 @@ struct JsonScalar {
   bool as_number(double& value) const;
 };
 
-/// What is told of a JSON text as it is read.
+/// Called for the parts of a JSON text as it is read.
 class JsonSink {
  public:
   virtual ~JsonSink() = default;

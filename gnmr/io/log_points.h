@@ -2,7 +2,7 @@
 // Logs that are a heap of points (unit, step, value) and become rows only when all of them are known.
 //
 // Goals: units that are written at different times, or one after the other, still meet in one row; a restart of the
-// run drops what it overtakes in every unit. Non-goals: constant memory (it holds about 24 bytes a point).
+// run drops what it overtakes in every unit. Non-goals: constant memory (it holds about 24 bytes per point).
 #pragma once
 
 #include <cstdint>

@@ -131,7 +131,7 @@ RecordFile open_record_file(const std::string& path, ExistingFile existing, cons
     if (!opened.file.is_open()) throw_output_errno("standard output", "cannot use it");
     return opened;
   }
-  // A file must be read for its torn end; a pipe that is opened for both would never tell that its reader has gone.
+  // A file must be read for its torn end; a pipe that is opened for both would never fail when its reader has gone.
   struct stat status {};
   const bool is_pipe = ::stat(path.c_str(), &status) == 0 && S_ISFIFO(status.st_mode);
   opened.file =

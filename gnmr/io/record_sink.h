@@ -71,7 +71,7 @@ class RecordSink {
 struct BackgroundSettings {
   RecordShape shape;
   std::size_t queue_bytes;
-  std::string (*drop_note)(std::uint64_t dropped) = nullptr;  // the record that tells of dropped ones; null: none
+  std::string (*drop_note)(std::uint64_t dropped) = nullptr;  // the record that counts dropped ones; null: none
 };
 
 /// A sink with a thread of its own.

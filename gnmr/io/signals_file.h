@@ -57,7 +57,7 @@ class SignalsWriter {
 /// One row.
 struct SignalsRow {
   std::int64_t step = 0;
-  std::vector<float> ratios;  // one a unit; NaN: none
+  std::vector<float> ratios;  // one per unit; NaN: none
 };
 
 /// Reads rows in the order of the file. After a resumed run a step may come twice: the last one counts.

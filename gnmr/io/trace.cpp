@@ -29,7 +29,7 @@ constexpr std::array<TraceFormatInfo, 17> kFormats{{
     {TraceFormat::automatic, "auto", "recognise the format by the content"},
     {TraceFormat::csv, "csv", "the project's own CSV: step,<unit>,..."},
     {TraceFormat::llmc, "llmc", "llm.c: main.log or its console output"},
-    {TraceFormat::jsonl, "jsonl", "JSON Lines, an object a step"},
+    {TraceFormat::jsonl, "jsonl", "JSON Lines, an object per step"},
     {TraceFormat::trainer_state, "trainer-state", "Hugging Face's trainer_state.json"},
     {TraceFormat::megatron, "megatron", "Megatron's standard output"},
     {TraceFormat::tensorboard, "tensorboard", "TensorBoard event file, or the directory of a run"},

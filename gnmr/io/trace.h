@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradient norms of a run, a row an optimizer step, from our own CSV or from other people's logs.
+// Gradient norms of a run, a row per optimizer step, from our own CSV or from other people's logs.
 //
 // Goals: one interface for every format, recognised by content; a stream of any length in constant memory where the
 // format allows it; messages that name file, line and column; NaN and infinity are data.
@@ -21,8 +21,8 @@ namespace gnmr::io {
 /// One step; the views are valid until the reader's next `next`.
 struct TraceRow {
   std::int64_t step = 0;
-  std::span<const double> norms = {};          // one a unit, never negative; what is not sampled is 0
-  std::span<const std::uint8_t> sampled = {};  // one a unit, 0: no sample
+  std::span<const double> norms = {};          // one per unit, never negative; what is not sampled is 0
+  std::span<const std::uint8_t> sampled = {};  // one per unit, 0: no sample
 };
 
 /// Gives the rows of a trace, their steps strictly increasing.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Traces as text.
 //
-// Goals: what is written reads back the same, bit for bit, in its shortest form; no allocation a row after the first.
+// Goals: what is written reads back the same, bit for bit, in its shortest form; no allocation per row after the first.
 // Non-goals: files (the caller has the stream, and its errors).
 #pragma once
 

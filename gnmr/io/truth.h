@@ -18,7 +18,7 @@ namespace gnmr::io {
 /// One step; the view is valid until the next `next`.
 struct TruthRow {
   std::int64_t step = 0;
-  std::span<const std::uint8_t> faulty = {};  // one a unit
+  std::span<const std::uint8_t> faulty = {};  // one per unit
 };
 
 /// Gives the rows of a truth file, their steps strictly increasing.

@@ -12,7 +12,7 @@ namespace gnmr::kernels {
 namespace {
 
 // A block takes a chunk of one tensor; a thread four neighbouring elements at a time, twice at once: in float32 that is
-// 128 bytes a thread in flight, 128 KB on an SM with the four blocks that its registers hold.
+// 128 bytes per thread in flight, 128 KB on an SM with the four blocks that its registers hold.
 constexpr unsigned kThreads = 256;
 constexpr unsigned kPerThread = 4;
 constexpr unsigned kBatch = 2;
@@ -38,7 +38,7 @@ struct TensorChunk {
   std::uint32_t index;  // of the chunk in its tensor
 };
 
-/// What a step number makes of the settings, one a tensor.
+/// What a step number makes of the settings, one per tensor.
 struct StepFactors {
   float step_size;
   float inverse_root_correction;
@@ -275,7 +275,7 @@ struct AdamW::Impl {
   UploadedBytes uploaded;
   UploadedBytes gradients;
   std::vector<const void*> sent;
-  DeviceArray<StepFactors> factors;  // one a tensor
+  DeviceArray<StepFactors> factors;  // one per tensor
 };
 
 AdamW::AdamW() : impl_(std::make_unique<Impl>()) {}

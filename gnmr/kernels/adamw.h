@@ -23,7 +23,7 @@ namespace gnmr::kernels {
 /// One parameter with everything that its update reads and writes.
 struct AdamWTensor {
   void* parameter = nullptr;
-  const void* gradient = nullptr;  // null: passed over, its count of steps too
+  const void* gradient = nullptr;  // null: skipped, its count of steps too
   float* mean = nullptr;           // of gradients (exp_avg)
   float* square = nullptr;         // mean of their squares (exp_avg_sq)
   float* steps = nullptr;          // updates so far, one number, as torch keeps it; no two tensors share it
@@ -63,7 +63,7 @@ class AdamW {
 
   /// The two halves of it, for those who send addresses to the device themselves: the first makes the table and returns
   /// whether it did; the second finds the gradient of tensor i at gradients[i], in device memory, aligned as its
-  /// elements are, and passes over a tensor whose address is null.
+  /// elements are, and skips a tensor whose address is null.
   bool set_tensors(std::span<const AdamWTensor> tensors, void* stream);
   void step_at(const void* const* gradients, const AdamWSettings& settings, const Gate* gate, void* stream);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A block's 128 x 128 elements in its registers, and the largest magnitudes of their rows and columns.
 //
-// Goals: a matrix is read once, 16 bytes at a time; magnitudes are compared as bits. Non-goals: codes.
+// Goals: a matrix is read once, 16 bytes at a time; magnitudes are compared as bits. Non-goals: FP8 data.
 #pragma once
 
 #include "gnmr/kernels/block_sum.cuh"
@@ -10,8 +10,8 @@
 namespace gnmr::kernels {
 
 // A block takes 128 x 128 elements and keeps them in registers until all scales are known, so that they are read once.
-// A warp has 16 of the rows; a lane four neighbouring ones of them (a word of transposed codes) in 16 columns, of which
-// its seven neighbours have the next ones: a load of a warp is four times 128 bytes, side by side.
+// A warp has 16 of the rows; a lane four neighbouring ones of them (a word of transposed FP8 data) in 16 columns, of
+// which its seven neighbours have the next ones: a load of a warp is four times 128 bytes, side by side.
 constexpr unsigned kTile = 128;
 constexpr unsigned kThreads = 256;
 constexpr unsigned kWarps = kThreads / kWarpLanes;
@@ -164,7 +164,7 @@ __device__ __forceinline__ unsigned largest_of_column(const Patch<Element>& patc
   return Element::widened(largest);
 }
 
-/// The largest over a block, in every thread; all threads call it, once a kernel.
+/// The largest over a block, in every thread; all threads call it, once per kernel.
 __device__ __forceinline__ unsigned block_largest(unsigned value) {
   __shared__ unsigned of_warps[kWarps];
   value = __reduce_max_sync(0xffffffffu, value);

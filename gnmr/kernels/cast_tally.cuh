@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What became of elements that were cast: counts and sums of squares of a lane, of a block, of all blocks. For .cu
+// What quantization did to elements: counts and sums of squares of a lane, of a block, of all blocks. For .cu
 // files compiled with -fmad=false.
 //
-// Goals: a few instructions an element where elements are usual; the same bits in every run. Non-goals: codes.
+// Goals: a few instructions per usual element; the same bits in every run. Non-goals: FP8 data.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -19,7 +19,7 @@ namespace gnmr::kernels {
 
 using formats::Format;
 
-/// The values of four codes, by the hardware's conversion; none of them is NaN.
+/// The values of four FP8 numbers, by the hardware's conversion; none of them is NaN.
 template <Format kFormat>
 __device__ __forceinline__ void values_of(unsigned codes, float (&values)[4]) {
 #pragma unroll
@@ -58,7 +58,8 @@ struct Tally {
     return largest_bits == 0 || (largest_bits >= kLeastTalliedBits && largest_bits <= kMostTalliedBits);
   }
 
-  /// Four elements, their quotients, their codes. A lane's elements are all plain, and `finish` follows them, or none.
+  /// Four elements, their quotients, their FP8 data. A lane's elements are all plain, and `finish` follows them, or
+  /// none.
   template <Format kFormat, bool kPlain>
   __device__ __forceinline__ void add(const float (&values)[4], const float (&quotients)[4], unsigned codes,
                                       float scale) {
@@ -73,7 +74,7 @@ struct Tally {
   __device__ void finish(const PlainValues& values) {
     squared_error = (errors_[0] + errors_[1]) + (errors_[2] + errors_[3]);
     squared_values = values.squares;
-    // Every 0 has the code of a 0.
+    // Every 0 has the bits of a 0.
     flushed = values.not_zero - ((codes_not_zero_ * 0x01010101u) >> 24);
   }
 
@@ -95,7 +96,7 @@ struct Tally {
       errors_[k] = __fmaf_rn(error, error, errors_[k]);
       if (kMayOverflow) overflowed += is_beyond<kFormat>(fabsf(quotients[k])) ? 1 : 0;
     }
-    // The magnitude of a code that is not 0 carries into the highest bit of its byte.
+    // A magnitude that is not 0 carries into the highest bit of its byte.
     codes_not_zero_ += (((codes & 0x7f7f7f7fu) + 0x7f7f7f7fu) & 0x80808080u) >> 7;
   }
 
@@ -119,7 +120,7 @@ struct Tally {
   }
 
   float errors_[4] = {};
-  unsigned codes_not_zero_ = 0;  // four counts, one a byte
+  unsigned codes_not_zero_ = 0;  // four counts, one per byte
 };
 
 /// The squares of a lane's elements, where they fit into float, and how many are not 0.
@@ -198,7 +199,7 @@ __device__ __forceinline__ void add_up_block(const Tally (&tallies)[kSides], Blo
 
 /// Where sums of all blocks go.
 struct TallyOutputs {
-  BlockTally* partials;  // one a block and side
+  BlockTally* partials;  // one per block and side
   unsigned* ticket;      // 0 before and after
   std::uint64_t elements;
   formats::Statistics* by_rows;  // null: not wanted

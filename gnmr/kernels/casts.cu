@@ -19,7 +19,7 @@ using formats::Statistics;
 /// Where scales come from, for the compiler: `tensor` and `given` are alike here.
 enum class Kind : std::uint8_t { one, row, tile, block };
 
-/// Whether both directions have the same codes.
+/// Whether both directions have the same data.
 __host__ __device__ constexpr bool is_one_cast(Kind kind) { return kind == Kind::one || kind == Kind::block; }
 
 // Blocks on an SM: as many as registers allow.
@@ -28,7 +28,7 @@ constexpr unsigned kBlocksAnSm = Element::kPerWord == 1           ? 2
                                  : is_one_cast(kKind) && !kCounts ? 4
                                                                   : 3;
 
-/// All that the kernels know of a cast.
+/// All that the kernels know of a quantization.
 struct Job {
   MatrixView matrix;
   unsigned tiles_across;
@@ -39,9 +39,9 @@ struct Job {
   unsigned* amax;         // null: not wanted, or found before
   CastOutput by_rows;
   CastOutput by_columns;
-  bool wide_rows;        // codes of a vector can be written at once
-  bool wide_columns;     // 16 transposed codes can
-  BlockTally* partials;  // at most two a block
+  bool wide_rows;        // the data of a vector can be written at once
+  bool wide_columns;     // 16 transposed bytes can
+  BlockTally* partials;  // at most two per block
   unsigned* ticket;
 };
 
@@ -57,7 +57,7 @@ __device__ __forceinline__ void store_bytes(std::uint8_t* to, unsigned bytes, ui
   }
 }
 
-/// The codes of one vector; `to` is where they belong.
+/// The FP8 data of one vector; `to` is where they belong.
 template <class Element>
 __device__ __forceinline__ void store_row(const Job& job, unsigned row, unsigned column, std::uint8_t* to,
                                           const unsigned (&codes)[Element::kPerVector / 4]) {
@@ -80,7 +80,7 @@ __device__ __forceinline__ Vector vector_at(const Job& job, const Patch<Element>
   return load_vector<Element>(job.matrix, place.row() + i, place.column(v));
 }
 
-/// Rows of codes; where the transposed ones are the same, those too.
+/// Rows of FP8 data; if the transposed data are the same, those too.
 template <class Element, Format kFormat, bool kPlain, bool kTurn, class Tally>
 __device__ __forceinline__ void cast_rows(const Job& job, const Patch<Element>& patch, const Place<Element>& place,
                                           const Divisor (&divisors)[kRowsALane], TurnedTile& turned, Tally& tally) {
@@ -119,7 +119,7 @@ __device__ __forceinline__ void cast_rows(const Job& job, const Patch<Element>& 
   }
 }
 
-/// Transposed codes with a scale a column.
+/// Transposed FP8 data with a scale per column.
 template <class Element, Format kFormat, bool kPlain, class Tally>
 __device__ __forceinline__ void cast_columns(const Job& job, const Patch<Element>& patch, const Place<Element>& place,
                                              const Divisor* divisors, TurnedTile& turned, Tally& tally) {
@@ -139,7 +139,7 @@ __device__ __forceinline__ void cast_columns(const Job& job, const Patch<Element
   }
 }
 
-/// The transposed codes of a tile to memory; all threads have come from a barrier.
+/// The transposed FP8 data of a tile to memory; all threads have come from a barrier.
 template <class Element>
 __device__ __forceinline__ void store_turned(const Job& job, const Place<Element>& place, const TurnedTile& turned) {
   constexpr unsigned kSixteens = kTile / 16;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Casts of a matrix to FP8 as the products of a linear layer take it, both ways out of one read.
+// Quantizes a matrix to FP8 for the GEMMs of a linear layer, both directions from one read.
 //
 //   CastTask task{.matrix = ..., .type = ..., .rows = m, .columns = n, .groups = CastGroups::tile};
-//   task.by_rows = {.codes = ..., .scales = ...};      // for a product that sums over the columns
-//   task.by_columns = {.codes = ..., .scales = ...};   // transposed, for a product that sums over the rows
+//   task.by_rows = {.codes = ..., .scales = ...};      // for a GEMM that sums over the columns
+//   task.by_columns = {.codes = ..., .scales = ...};   // transposed, for a GEMM that sums over the rows
 //   cast_to_fp8(task, workspace, stream);              // of cast_workspace_bytes(task)
 //
-// Goals: codes and scales are those of gnmr/formats, byte for byte (nearest even, saturating, a NaN stays one); the
+// Goals: data and scales are those of gnmr/formats, byte for byte (nearest even, saturating, a NaN stays one); the
 // memory's speed. Passes over the matrix: one for `given`, `tile` and `block`; two for `tensor` and `row`, whose scales
 // need all of it first. Nothing waits for the device, and nothing is allocated. Non-goals: other formats, stochastic
 // rounding, gaps between rows.
@@ -22,7 +22,7 @@
 
 namespace gnmr::kernels {
 
-/// Which elements share a scale, seen from a product: along what it sums over.
+/// Which elements share a scale, seen from a GEMM: along what it sums over.
 enum class CastGroups : std::uint8_t {
   tensor,  // all
   given,   // all, with the scale in `CastTask::given_scale`: delayed scaling
@@ -31,7 +31,7 @@ enum class CastGroups : std::uint8_t {
   block,   // 128 x 128
 };
 
-/// What is wanted of one direction. The scales lie as at::_scaled_mm takes them, as an operand [m, k] of k codes a row:
+/// What is wanted of one direction. The scales lie as at::_scaled_mm takes them, as an operand [m, k]:
 /// one number (tensor, given); m numbers (row); the tiles of all rows, then the next tiles: strides 1 and m (tile);
 /// rows of blocks (block).
 struct CastOutput {
@@ -44,7 +44,7 @@ struct CastOutput {
                                               // 2^-60 of that of values; the same bits in every run
 };
 
-/// One cast.
+/// One quantization.
 struct CastTask {
   const void* matrix = nullptr;              // rows without gaps
   ElementType type = ElementType::bfloat16;  // or float32
@@ -61,11 +61,12 @@ struct CastTask {
 /// How many numbers the scales of a direction are, gaps included.
 std::uint64_t scale_count(const CastTask& task, const CastOutput& output, bool is_by_columns);
 
-/// Bytes of device memory that a cast works in; its contents do not matter, and no other stream may use it meanwhile.
+/// Bytes of device memory that quantization works in; its contents do not matter, and no other stream may use it
+/// meanwhile.
 std::size_t cast_workspace_bytes(const CastTask& task);
 
-/// Casts. Without codes in either direction only `amax` is found. The workspace begins at a multiple of 16 bytes. An
-/// `Error`, with nothing done, as `check_cast`. A matrix without elements has no codes and no scales.
+/// Quantizes. Without data in either direction only `amax` is found. The workspace begins at a multiple of 16 bytes. An
+/// `Error`, with nothing done, as `check_cast`. A matrix without elements has no data and no scales.
 void cast_to_fp8(const CastTask& task, void* workspace, void* stream);
 
 /// Throws `Error` where a task cannot be: an unknown type or format, a missing pointer, a matrix that is too large.

@@ -51,7 +51,7 @@ void cast_direction(const CastTask& task, const CastOutput& output, const std::v
   formats::quantise({.format = task.format}, scaling, {values.data(), rows, columns, columns}, quantised, &seen);
   if (output.statistics != nullptr) *output.statistics = seen;
   if (output.scales == nullptr) return;
-  // A scale of gnmr/formats is at group row times groups a row plus group.
+  // A scale of gnmr/formats is at group row times groups per row plus group.
   const std::uint64_t across = task.groups == CastGroups::tile || task.groups == CastGroups::block ? parts(columns) : 1;
   const std::uint64_t stride = output.scale_stride == 0 ? across : output.scale_stride;
   for (std::uint64_t i = 0; i < scales.size(); ++i) {

@@ -8,7 +8,7 @@
 
 namespace gnmr::kernels {
 
-/// The cast; everything lies in host memory.
+/// Quantizes; everything lies in host memory.
 void reference_cast(const CastTask& task);
 
 }  // namespace gnmr::kernels

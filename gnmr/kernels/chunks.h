@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients cut into chunks, each the work of one warp: the table that the norms walk.
 //
-// Goals: any number of slices a unit, in any order; chunks of a unit stand side by side, so that its sum is a sum over
-// a range; every chunk but the first of a slice begins where a cache line does; where there is enough, eight chunks
-// that run at the same time read side by side, as memory likes it. Chunks say where they are in their slice, not in
-// memory: gradients move from step to step, and their shapes do not. Non-goals: devices; nothing here is read through
-// a pointer.
+// Goals: any number of slices per unit, in any order; chunks of a unit stand side by side, so that its sum is a sum
+// over a range; every chunk but the first of a slice begins where a cache line does; where there is enough, eight
+// chunks that run at the same time read side by side, which is fast. Chunks say where they are in their slice, not
+// in memory: gradients move from step to step, and their shapes do not. Non-goals: devices; nothing here is read
+// through a pointer.
 #pragma once
 
 #include <cstddef>

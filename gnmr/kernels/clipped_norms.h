@@ -8,7 +8,7 @@
 //              const NormsTicket ticket = norms.finish(max_norm, stream);
 //              norms.read(ticket)                               // at once, or while the next step runs
 //
-// Goals: two launches a step whatever the number of tensors; nothing waits but `read`; where nothing is to be clipped
+// Goals: two launches per step whatever the number of tensors; nothing waits but `read`; where nothing is to be clipped
 // gradients are not touched a second time. Non-goals: an optimizer's update (gated_step.h), decisions.
 //
 // An object belongs to one thread and one stream at a time. Pointers are to device memory and must live until the
@@ -31,7 +31,7 @@ struct NormsTicket {
 /// What it came to; the view is of pinned memory, valid until two more steps have been queued.
 struct StepNorms {
   Gate gate = {};
-  std::span<const double> sums = {};  // of squares, one a unit
+  std::span<const double> sums = {};  // of squares, one per unit
 };
 
 /// Sums, clipping, numbers.

@@ -4,7 +4,7 @@
 //   full:    add_error(low, high, count, totals, workspace, stream);
 //   patrol:  random_signs(columns, 4, seed, SignLayout::by_columns, signs, stream);    // vectors for thin_rows.h
 //            group_rows(low, ~seed, low_sums, size, ...);  group_rows(left, ~seed, left_sums, nullptr, ...);
-//            ... products of both with the signs, by multiply_thin ...
+//            ... multiply both by the signs, with multiply_thin ...
 //            add_projections(size, low_projected, high_projected, count, 4, totals, stream);
 //
 // Goals: what gnmr/low/error_sums.h adds up on the CPU, one pass over both results at the memory's speed, sums

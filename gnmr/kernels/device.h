@@ -14,7 +14,7 @@ namespace gnmr::kernels {
 bool available();
 
 /// Ten times the compute capability of the current device when it was first asked for, 90 for Hopper; 0 where there is
-/// none. Real FP8 products need 90.
+/// none. Real FP8 GEMMs need 90.
 int compute_capability();
 
 /// Queues a copy within the memory of the device.

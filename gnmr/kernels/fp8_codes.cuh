@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scales and FP8 codes of elements in registers. For .cu files compiled with -fmad=false.
+// Scales and FP8 data of elements in registers. For .cu files compiled with -fmad=false.
 //
-// Goals: the bits of gnmr/formats at a few instructions an element. Non-goals: memory.
+// Goals: the bits of gnmr/formats at a few instructions per element. Non-goals: memory.
 #pragma once
 
 #include <cuda_fp8.h>
@@ -23,7 +23,7 @@ __device__ __forceinline__ float scale_of(unsigned amax_bits) {
 // A division costs as much as all else. A product with the rounded reciprocal, corrected once by its remainder, is a
 // quotient with a relative error below 2^-46 before its last rounding, as long as no remainder falls below float's
 // range and no product leaves it. It rounds to another float than the exact one only beside the middle of two floats,
-// and to another code only where one of these floats is the middle m of two codes: five bits. With 24 bits of scale b,
+// and to another FP8 number only if one of these floats is the middle m of two: five bits. With 24 bits of scale b,
 // 24 of value a, and m as integers, a 2^k is then within 2^-17 of b m +- b / 2^20, and an integer: b has to be within 8
 // of a multiple of 2^20. A multiple itself would need 25 bits of a. Scales near one are divided by, as all odd ones
 // are.
@@ -62,13 +62,13 @@ struct NoTally {
   __device__ void add(const float (&)[4], const float (&)[4], unsigned, float) {}
 };
 
-/// Two codes by the hardware's conversion; it forgets the sign of a NaN.
+/// Two FP8 numbers by the hardware's conversion; it loses the sign of a NaN.
 template <Format kFormat>
 __device__ __forceinline__ unsigned two_codes(float low, float high) {
   return __nv_cvt_float2_to_fp8x2({low, high}, __NV_SATFINITE, kFormat == Format::e4m3 ? __NV_E4M3 : __NV_E5M2);
 }
 
-/// The codes of four elements that share a scale, the first in the lowest byte.
+/// The FP8 data of four elements that share a scale, the first in the lowest byte.
 template <Format kFormat, bool kPlain, class Tally>
 __device__ __forceinline__ unsigned four_codes(const float (&values)[4], const Divisor& divisor, Tally& tally) {
   float quotients[4];

@@ -7,7 +7,7 @@
 namespace gnmr::kernels {
 namespace {
 
-constexpr std::uint64_t kAlignment = 16;  // of a product's sizes
+constexpr std::uint64_t kAlignment = 16;  // of a GEMM's sizes
 constexpr int kHopper = 90;
 
 std::uint64_t groups_in(std::uint64_t count) { return (count + kFp8Group - 1) / kFp8Group; }
@@ -29,7 +29,7 @@ bool can_multiply(const Fp8Facing& left, const Fp8Facing& right, int compute_cap
   return both_fine && left.groups == CastGroups::tile && is_in_groups(right.groups);
 }
 
-/// Whether our own product is the one to take: torch's is slower where tiles on both sides make a large result, and
+/// Whether our own GEMM is the one to take: torch's is slower where tiles on both sides make a large result, and
 /// takes no other numbers of blocks than multiples of four (there would have to be gaps between the rows of scales,
 /// which it does not let through).
 bool prefers_own_product(const Fp8Facing& left, const Fp8Facing& right) {

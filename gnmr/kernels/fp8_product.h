@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who multiplies two matrices of FP8 codes on a device, and how scales lie for that.
+// Which GEMM multiplies two FP8 matrices on a device, and how scales lie for that.
 //
 //   const Fp8Plan plan = plan_fp8_product(left, right, ElementType::bfloat16, fp8_ability());
 //
 // Goals: decisions on plain numbers, for every layer that has tensors of its own (gnmr/torch, the Python package).
-// Non-goals: casting (casts.h), multiplying (tile_product.h; torch has at::_scaled_mm).
+// Non-goals: quantizing (casts.h), multiplying (tile_product.h; torch has at::_scaled_mm).
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ namespace gnmr::kernels {
 /// Neighbours that share a scale in tiles and blocks.
 inline constexpr std::uint64_t kFp8Group = 128;
 
-/// A matrix as a product sees it, [rows, depth]: depth is what the product sums over.
+/// A matrix as a GEMM sees it, [rows, depth]: depth is what the GEMM sums over.
 struct Fp8Facing {
   formats::Format format = formats::Format::e4m3;
   CastGroups groups = CastGroups::tensor;
@@ -39,15 +39,15 @@ Fp8Ability fp8_ability();
 
 /// Who multiplies.
 enum class Multiplier : std::uint8_t {
-  numbers,  // nobody multiplies such codes here: a product of the numbers that they stand for
+  numbers,  // nothing multiplies such data here: the dequantized numbers are multiplied
   torch,    // at::_scaled_mm
   own,      // multiply_tiles
 };
 
-/// How a product is made.
+/// How a GEMM runs.
 struct Fp8Plan {
   Multiplier by = Multiplier::numbers;
-  bool may_sum_fast = false;    // torch: sums may be kept with fewer bits, where the product allows it
+  bool may_sum_fast = false;    // torch: sums may be kept with fewer bits, where the GEMM allows it
   bool spreads_blocks = false;  // torch: it takes the right side's scales of blocks as those of tiles only
 };
 

@@ -12,7 +12,7 @@
 namespace gnmr::kernels {
 namespace {
 
-/// What the host tells the device of a step. Addresses of gradients follow, those of the optimizer's, and flags.
+/// What the host sends the device for a step. Addresses of gradients follow, those of the optimizer's, and flags.
 struct Told {
   double learning_rate;
   const double* loss;
@@ -20,7 +20,7 @@ struct Told {
 };
 static_assert(sizeof(Told) % alignof(void*) == 0);
 
-/// What the device tells the host. The sums of all parameters follow, and the bytes that the host wants with them.
+/// What the device sends the host. The sums of all parameters follow, and the bytes that the host wants with them.
 struct Results {
   Gate gate;
   double loss;
@@ -28,13 +28,13 @@ struct Results {
 };
 static_assert(sizeof(Results) % alignof(double) == 0);
 
-/// Takes over what the host tells, and the loss, which may not be there any more when the step is over.
+/// Takes over what the host sent, and the loss, which may not be there any more when the step is over.
 __global__ void __launch_bounds__(kCopyThreads) fetch(const Told* told, Word* to, std::size_t count, Results* results) {
   copy_words(reinterpret_cast<const Word*>(told), to, count);
   if (blockIdx.x == 0 && threadIdx.x == 0) results->loss = *told->loss;
 }
 
-/// Tells the host the results and, behind them, what else it wants.
+/// Sends the host the results and, behind them, what else it wants.
 __global__ void __launch_bounds__(kCopyThreads)
     send(const Results* results, std::size_t result_words, const Word* more, std::size_t more_words, Word* to) {
   copy_words(reinterpret_cast<const Word*>(results), to, result_words);

@@ -50,7 +50,7 @@ struct GatedStepInputs {
   const UnitLists& lists;            // which sums make a unit's norm: the parameters', then `more_squares`
   const double* more_squares = nullptr;
   const double* loss = nullptr;         // one number
-  std::span<const std::uint8_t> flags;  // gate_flag, one a unit
+  std::span<const std::uint8_t> flags;  // gate_flag, one per unit
   HoldRule hold = HoldRule::never;
   AdamWSettings optimizer = {};  // its `device_learning_rate` is not looked at
   DeviceBytes more = {};         // other numbers that the host wants with these
@@ -66,7 +66,7 @@ struct StepNumbers {
   Gate gate = {};
   double loss = 0;
   StepAlarm alarm = {};
-  std::span<const double> sums = {};     // of squares, one a parameter
+  std::span<const double> sums = {};     // of squares, one per parameter
   std::span<const std::byte> more = {};  // as it was asked for
 };
 
@@ -83,7 +83,7 @@ class GatedStep {
   void set_tensors(std::span<const AdamWTensor> tensors, std::span<const std::uint32_t> gradient_of_tensor,
                    void* stream);
 
-  /// What units remember.
+  /// The state of the units.
   UnitSignals& signals();
 
   /// Queues a step. An `Error`, with nothing done, for wrong numbers of flags, lists, gradients or bytes, as

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a step tells the device, and the device the host, through pinned memory. For .cu files of this layer.
+// What a step sends the device, and the device the host, through pinned memory. For .cu files of this layer.
 //
 // Kernels read and write the host's memory themselves: a graph that is nothing but kernels in a row is launched in a
 // fraction of the time of one with copies in it.

@@ -15,7 +15,7 @@
 namespace gnmr::kernels {
 
 /// sums[unit] becomes the sum of the squares of all its elements, slice by slice in their order; 0 where it has none. A
-/// slice without an address is passed over. An `Error`, with nothing done, for a unit that has no place in `sums`.
+/// slice without an address is skipped. An `Error`, with nothing done, for a unit that has no place in `sums`.
 void sum_squares_on_host(std::span<const Slice> slices, std::span<double> sums, const ParallelFor& parallel_for);
 
 /// The sum of the squares of one slice's elements, on the thread that asks; the same bits.

@@ -276,7 +276,8 @@ __global__ void __launch_bounds__(kThreads)
   outputs.gate->apply = finite && norm * outputs.gate->coefficient < kLargestNorm ? 1 : 0;
 }
 
-// With more chunks a unit than this a whole block sums them: one warp would take longer than a microsecond a thousand.
+// With more chunks per unit than this a whole block sums them: one warp would take longer than a microsecond per
+// thousand.
 constexpr std::uint32_t kMostChunksOfAWarp = 512;
 
 }  // namespace
@@ -328,8 +329,8 @@ struct UnitNorms::Impl {
   unsigned chunks = 0;
   std::uint32_t most_chunks = 0;
   UploadedBytes uploaded;
-  DeviceArray<double> partials;    // one a chunk
-  DeviceArray<double> block_sums;  // one a block of `norms_and_gate`
+  DeviceArray<double> partials;    // one per chunk
+  DeviceArray<double> block_sums;  // one per block of `norms_and_gate`
   DeviceArray<unsigned> tickets;   // 0 between launches
 };
 

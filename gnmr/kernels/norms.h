@@ -36,7 +36,7 @@ inline constexpr double kLargestNorm = 1e18;
 
 /// What `clip` writes; null: not wanted. The gate always is.
 struct ClipOutputs {
-  double* norms = nullptr;             // roots of the sums, one a unit
+  double* norms = nullptr;             // roots of the sums, one per unit
   std::uint8_t* non_finite = nullptr;  // 1 where an element of the unit is not finite, else 0
   Gate* gate = nullptr;
 };
@@ -57,12 +57,12 @@ class UnitNorms {
 
   /// The two halves of it, for those who send addresses to the device themselves: the first makes the table, where
   /// these slices have other shapes than the last ones (`has_shape_of`), and returns whether it did; the second finds
-  /// slice i at addresses[i], in device memory, and passes over a null.
+  /// slice i at addresses[i], in device memory, and skips a null.
   bool set_shapes(std::span<const Slice> slices, void* stream);
   void sum_squares_at(const void* const* addresses, double* sums, void* stream);
 
   /// Multiplies the gradients of the table with the gate's coefficient; where that is 1 they are not touched. Where the
-  /// norm is NaN they become NaN, as in torch.nn.utils.clip_grad_norm_. A null is passed over.
+  /// norm is NaN they become NaN, as in torch.nn.utils.clip_grad_norm_. A null is skipped.
   void scale_at(void* const* addresses, const Gate* gate, void* stream);
 
   /// Norms and gate from sums. An infinite `max_norm` clips nothing.

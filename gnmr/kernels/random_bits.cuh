@@ -10,7 +10,7 @@
 
 namespace gnmr::kernels {
 
-/// 64 signs, a bit each, 1 for plus: output `index` of a splitmix64 with that seed.
+/// 64 signs, one bit each, 1 for plus: output `index` of a splitmix64 with that seed.
 __device__ __forceinline__ std::uint64_t signs_of_64(std::uint64_t seed, std::uint64_t index) {
   std::uint64_t bits = seed + (index + 1) * 0x9e3779b97f4a7c15ull;
   bits = (bits ^ (bits >> 30)) * 0xbf58476d1ce4e5b9ull;

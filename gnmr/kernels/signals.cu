@@ -14,7 +14,7 @@
 namespace gnmr::kernels {
 namespace {
 
-// A thread a unit. Small blocks: 44,544 units are 348 of these, on 132 SMs.
+// One thread per unit. Small blocks: 44,544 units are 348 of these, on 132 SMs.
 constexpr unsigned kThreads = 128;
 
 /// What a step adds up, and which of the two memories is the present one. All but that are 0 between steps.

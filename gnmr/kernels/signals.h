@@ -5,8 +5,8 @@
 //   signals.set_flags(flags, stream);                                    // where a decision changed them
 //   each step: signals.observe({.norms = norms}, HoldRule::for_trial, {.gate = gate, .alarm = alarm}, stream);
 //
-// Goals: bit for bit what the core computes (unit_step.h); two launches, nothing waits; the device itself remembers the
-// step or forgets it. Non-goals: decisions, budgets: those are the host's, a step later.
+// Goals: bit for bit what the core computes (unit_step.h); two launches, nothing waits; the device itself keeps the
+// step or forgets it. Non-goals: decisions, budgets: those are the host's, one step later.
 //
 // An object belongs to one thread and one stream at a time. Pointers in the structures are to device memory.
 #pragma once
@@ -29,7 +29,7 @@ struct SignalSettings {
   AlarmRules alarm = {};
 };
 
-/// The numbers of a step, one a unit.
+/// The numbers of a step, one per unit.
 struct SignalInputs {
   const double* norms = nullptr;
   const std::uint8_t* sampled = nullptr;  // 0: no sample; null: all have one
@@ -42,11 +42,11 @@ struct SignalInputs {
 struct SignalOutputs {
   Gate* gate = nullptr;          // `apply` becomes 0 where the update is held; otherwise it stays
   StepAlarm* alarm = nullptr;    // one
-  Risk* risks = nullptr;         // one a unit
-  double* severities = nullptr;  // one a unit; 0 where there is no risk
+  Risk* risks = nullptr;         // one per unit
+  double* severities = nullptr;  // one per unit; 0 where there is no risk
 };
 
-/// What units remember, as bytes of the host: for checkpoints and comparisons.
+/// The state of the units, as bytes of the host: for checkpoints and comparisons.
 struct SignalMemory {
   std::vector<double> doubles;        // columns of `UnitColumns`, one after another
   std::vector<std::uint32_t> counts;  // likewise
@@ -67,13 +67,13 @@ struct UnitPast {
   std::span<const double> inverses = {};  // as many
 };
 
-/// The memory of units without a past.
+/// The state of units without a past.
 SignalMemory empty_memory(std::uint32_t units, const SignalSettings& settings);
 
 /// Gives one unit its past.
 void remember(SignalMemory& memory, const SignalSettings& settings, std::uint32_t unit, const UnitPast& past);
 
-/// What a controller remembers of its units.
+/// The state that a controller has of its units.
 SignalMemory memory_of(const ControllerState& state, const SignalSettings& settings);
 
 /// The histories of all units, on the device.
@@ -85,7 +85,7 @@ class UnitSignals {
   UnitSignals& operator=(UnitSignals&&) noexcept;
   ~UnitSignals();
 
-  /// What the host knows of the units from now on (gate_flag), one a unit; an `Error` for another number.
+  /// What the host knows of the units from now on (gate_flag), one per unit; an `Error` for another number.
   void set_flags(std::span<const std::uint8_t> flags, void* stream);
 
   /// One step. The same norms observed again after a step that was forgotten give the same.
@@ -94,7 +94,7 @@ class UnitSignals {
   /// The memory after all steps so far; waits for the stream.
   SignalMemory save(void* stream) const;
 
-  /// Takes over a memory of as many units and the same window, else an `Error`; waits for the stream.
+  /// Takes over a state of as many units and the same window, else an `Error`; waits for the stream.
   void load(const SignalMemory& memory, void* stream);
 
  private:

@@ -8,7 +8,7 @@
 namespace gnmr::kernels {
 namespace {
 
-// Eight vectors of 16 bytes a lane are in flight before the first is used, as for the norms.
+// Eight vectors of 16 bytes per lane are in flight before the first is used, as for the norms.
 constexpr unsigned kThreads = 256;
 constexpr unsigned kWarps = kThreads / kWarpLanes;
 constexpr unsigned kBatch = 8;
@@ -22,7 +22,7 @@ __host__ __device__ constexpr unsigned strips_in(unsigned columns) {
   return (columns + kStrip<Element> - 1) / kStrip<Element>;
 }
 
-/// Rows that are added up by a block for a product, before parts are added.
+/// Rows that are added up by a block for a multiplication, before parts are added.
 constexpr unsigned kPartRows = 256;
 constexpr unsigned parts_in(std::uint64_t rows) { return static_cast<unsigned>((rows + kPartRows - 1) / kPartRows); }
 
@@ -212,7 +212,7 @@ __device__ __forceinline__ void load_factors(const float* vector, unsigned colum
   }
 }
 
-/// Eight rows a block, whose columns its threads share.
+/// Eight rows per block, whose columns its threads share.
 template <class Element, unsigned kVectors>
 __global__ void __launch_bounds__(kThreads, 2)
     multiply_rows(MatrixView matrix, const float* __restrict__ vectors, bool is_wide, float* __restrict__ results) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products with a few vectors and sums of rows, in one pass over a large matrix: what a patrol is made of.
+// A matrix times a few vectors, and sums of rows, in one pass over a large matrix: what a patrol is made of.
 //
 // Goals: what gnmr/low/thin_product.h computes on the CPU, within rounding; the same groups and signs; the same bits
 // in every run; the memory's speed; nothing waits for the device and nothing is allocated. Non-goals: matrices with
@@ -44,10 +44,10 @@ std::size_t multiply_transposed_workspace_bytes(const ThinMatrix& matrix, std::u
 void group_rows(const ThinMatrix& matrix, std::uint64_t seed, float* sums, double* squared_norm, void* workspace,
                 void* stream);
 
-/// results[k * rows + row] becomes the product of a row with vector k, of `columns` elements.
+/// results[k * rows + row] becomes the dot product of a row and vector k, of `columns` elements.
 void multiply_thin(const ThinMatrix& matrix, const float* vectors, std::uint32_t count, float* results, void* stream);
 
-/// results[k * columns + column] becomes the product of a column with vector k, of `rows` elements.
+/// results[k * columns + column] becomes the dot product of a column and vector k, of `rows` elements.
 void multiply_transposed(const ThinMatrix& matrix, const float* vectors, std::uint32_t count, float* results,
                          void* workspace, void* stream);
 

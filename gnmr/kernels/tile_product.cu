@@ -149,7 +149,7 @@ constexpr Choice choice_of(double cost) {
           &launch<Shape, kBlockScales>};
 }
 
-// The costs are nanoseconds over 8192 of K on an H200, the means of the products in tile_product_kernel.cuh: a run
+// The costs are nanoseconds over 8192 of K on an H200, the means of the GEMMs in tile_product_kernel.cuh: a run
 // alone, divided by its rounds and by a tile's elements.
 constexpr std::array kTileChoices{
     choice_of<TileShape<3, 1, 5>, false>(2.07),  // 2.10, 2.00, 2.11

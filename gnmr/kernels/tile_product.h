@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of E4M3 matrices under scales of 128 neighbours, as a DeepSeek-style recipe needs them for weight gradients.
+// GEMMs of E4M3 matrices under scales of 128 neighbours, as a DeepSeek-style recipe needs them for weight gradients.
 //
 //   TileProductTask task{.a = ..., .a_scales = ..., .b = ..., .b_scales = ..., .rows = m, .columns = n, .depth = k};
 //   task.product = ...;
@@ -9,12 +9,12 @@
 // the sum over k in the block of a[row, k] b[column, k].
 //
 // Goals: a block's sum is that of Hopper's tensor cores (about 14 bits), everything across blocks is float32; a NaN
-// code or scale makes all results of its row or column NaN; the same operands give the same bits; speed (about 1000
+// element or scale makes all results of its row or column NaN; the same operands give the same bits; speed (about 1000
 // TFLOP/s on an H200, tile_product_kernel.cuh has the numbers). Nothing waits for the device, and nothing is allocated.
 // Non-goals: other GPUs (callers ask first), E5M2, gaps between rows, adding to what `product` holds.
 //
 // All pointers are to device memory, begin at multiples of 16 bytes and must live until the stream has passed. The
-// product overlaps nothing.
+// result overlaps nothing.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@
 
 namespace gnmr::kernels {
 
-/// One product. Codes and scales are as a cast with `CastGroups::tile` (or `block`, for b) leaves them.
+/// One GEMM. Data and scales are as quantized with `CastGroups::tile` (or `block`, for b).
 struct TileProductTask {
   const std::uint8_t* a = nullptr;         // [rows, depth], E4M3
   const float* a_scales = nullptr;         // [ceil(depth / 128), rows]
@@ -41,7 +41,7 @@ struct TileProductTask {
 /// Whether this is compiled in and the current device can do it: compute capability 9.0, no other. Never throws.
 bool tile_product_available();
 
-/// Multiplies. An `Error`, with nothing done, as `check_tile_product` or where it is not available. A product without
+/// Multiplies. An `Error`, with nothing done, as `check_tile_product` or where it is not available. A GEMM without
 /// rows or columns is done at once.
 void multiply_tiles(const TileProductTask& task, void* stream);
 

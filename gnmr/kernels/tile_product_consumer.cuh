@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The consumers of tile_product_kernel.cuh: products, promotion, stores.
+// The consumers of tile_product_kernel.cuh: multiplication, promotion, stores.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -67,7 +67,7 @@ class Consumer {
     if (lane_ == 0) arrive(shared_.empty(stage));
   }
 
-  /// What a block's products read, as wgmma wants to be told.
+  /// What a block's multiplications read, as descriptors of wgmma.
   struct Operands {
     std::uint64_t a;
     std::uint64_t b;
@@ -84,7 +84,7 @@ class Consumer {
     return operands;
   }
 
-  /// Sets a block's products going.
+  /// Starts a block's multiplications.
   __device__ __forceinline__ void begin(Sums& sums, const Operands& operands) const {
     hold_in_place(sums);
     wgmma_fence();
@@ -96,7 +96,7 @@ class Consumer {
     wgmma_commit();
   }
 
-  /// Until the products into `sums` are done, with those of `kInFlight` later blocks still going.
+  /// Waits until the multiplications into `sums` are done, with those of `kInFlight` later blocks still going.
   template <int kInFlight>
   __device__ __forceinline__ void finish(Sums& sums) const {
     wgmma_wait<kInFlight>();
@@ -168,7 +168,7 @@ class Consumer {
     if constexpr (!kIsRead) release(stage);
   }
 
-  /// One set of sums: other consumers' products run while this one promotes.
+  /// One set of sums: other consumers multiply while this one promotes.
   __device__ __forceinline__ void add_one_by_one(Sums& totals) {
     Sums sums;
 #pragma unroll 1

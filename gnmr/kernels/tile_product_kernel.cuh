@@ -4,10 +4,10 @@
 // A block of threads is one producer warpgroup, of which one thread works, and two or three consumer warpgroups, each
 // with 64 rows of the tile. The producer copies 128 of K of both operands, and their scales, into the next stage of a
 // ring; the consumers multiply a stage into `sums` with the tensor cores and promote those, times their scales, into
-// `totals` in float32. What hides a promotion is the other consumers' products or, with two sets of sums, the
+// `totals` in float32. What hides a promotion is the other consumers' multiplications or, with two sets of sums, the
 // consumer's own next ones.
 //
-// Shared memory has 128 bytes a cycle for what TMA writes, for what wgmma reads (both operands anew for each 64 rows)
+// Shared memory has 128 bytes per cycle for what TMA writes, for what wgmma reads (both operands anew for each 64 rows)
 // and for b's scales by tile, of which every warp reads all, eightfold. Estimated cycles of it for each 256 that
 // 64 x 128 x 128 take in the tensor cores, and milliseconds on an H200, to bfloat16, each run alone, of a first version
 // of this kernel that differs in when addresses are computed (bench/gpu_products.cu):

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Barriers in shared memory, bulk copies of tiles that report to them: Hopper's instructions by name.
 //
-// Goals: one instruction a name. Non-goals: policy; addresses are those of shared memory, 32 bits.
+// Goals: one instruction per name. Non-goals: policy; addresses are those of shared memory, 32 bits.
 #pragma once
 
 #include <cuda.h>
@@ -18,7 +18,7 @@ __device__ __forceinline__ void init_barrier(unsigned barrier, unsigned arrivals
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
-/// After the barriers were made, before anybody is told of them: the copy engine sees them too.
+/// After the barriers were made, before anything uses them: the copy engine sees them too.
 __device__ __forceinline__ void publish_barriers() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

@@ -16,7 +16,7 @@ constexpr std::uint64_t kBlock = 128;
 
 std::uint64_t blocks_in(std::uint64_t length) { return (length + kBlock - 1) / kBlock; }
 
-/// The values of all codes.
+/// The values of all E4M3 numbers.
 std::array<double, 256> values_of_codes() {
   std::array<double, 256> values;
   for (std::uint32_t code = 0; code < 256; ++code) {
@@ -45,7 +45,7 @@ void check_tile_product(const TileProductTask& task) {
   const std::string sizes =
       std::to_string(task.rows) + " x " + std::to_string(task.columns) + " over " + std::to_string(task.depth);
   if (task.type != ElementType::float32 && task.type != ElementType::bfloat16) {
-    throw Error("[tile_product] expected a float32 or bfloat16 product");
+    throw Error("[tile_product] expected a float32 or bfloat16 result");
   }
   if (task.b_groups != CastGroups::tile && task.b_groups != CastGroups::block) {
     throw Error("[tile_product] expected b's scales by tile or by block");
@@ -67,7 +67,7 @@ void check_tile_product(const TileProductTask& task) {
   check_pointer(task.a_scales, "a's scales");
   check_pointer(task.b, "b");
   check_pointer(task.b_scales, "b's scales");
-  check_pointer(task.product, "a place for the product");
+  check_pointer(task.product, "a place for the result");
 }
 
 ReferenceProduct reference_tile_product(const TileProductTask& task) {

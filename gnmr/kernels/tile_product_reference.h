@@ -10,7 +10,7 @@
 
 namespace gnmr::kernels {
 
-/// A product, and with it the sums of magnitudes that bound its rounding.
+/// A GEMM, and with it the sums of magnitudes that bound its rounding.
 struct ReferenceProduct {
   std::vector<double> sums;
   std::vector<double> magnitudes;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shapes of tiles, what the kernel knows of a product, and where things lie. For tile_product_kernel.cuh.
+// Shapes of tiles, what the kernel knows of a GEMM, and where things lie. For tile_product_kernel.cuh.
 #pragma once
 
 #include "gnmr/kernels/tile_product_pipeline.cuh"
@@ -23,7 +23,7 @@ struct TileShape {
   static constexpr unsigned kProducerRegisters = kConsumers == 2 ? 24 : 32;
   static constexpr unsigned kSums = kWgmmaSums;
   static constexpr unsigned kEights = kColumns / 8;
-  // Whether b's scales by tile are read while the products are in flight, as registers allow; else when needed.
+  // Whether b's scales by tile are read while multiplications are in flight, as registers allow; else when needed.
   static constexpr bool kKeepsScales = kSums * (1 + kBuffers) + 2 * kEights <= (kConsumers == 2 ? 224 : 144);
 
   static constexpr unsigned kBytesOfA = kRows * kProductBlock;
@@ -40,7 +40,7 @@ struct TileShape {
   static_assert(kSharedBytes <= 232448);
 };
 
-/// All that the kernel knows of a product.
+/// All that the kernel knows of a GEMM.
 struct TileProductJob {
   CUtensorMap a;              // boxes of 128 by the tile's rows
   CUtensorMap b;              // boxes of 128 by the tile's columns

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The codes of 128 x 128 elements in shared memory, on their way from rows to columns.
+// The FP8 data of 128 x 128 elements in shared memory, on their way from rows to columns.
 //
 // Goals: words in, 16 bytes out, and no two lanes in one bank. Non-goals: other sizes.
 #pragma once
@@ -8,8 +8,8 @@
 
 namespace gnmr::kernels {
 
-/// Transposed codes of a tile on their way out: a word has four rows of a column. Sixteen bytes of a column's 128 lie
-/// where the column's vector says, so that neither writes nor reads meet in a bank.
+/// Transposed FP8 data of a tile on their way out: a word has four rows of a column. Sixteen bytes of a column's 128
+/// lie where the column's vector says, so that neither writes nor reads meet in a bank.
 struct TurnedTile {
   unsigned words[kTile * kTile / 4];
 

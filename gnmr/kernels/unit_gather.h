@@ -20,7 +20,7 @@ namespace gnmr::kernels {
 
 /// Which sums each unit has: those at indices[first[unit]] up to, not including, indices[first[unit + 1]].
 struct UnitLists {
-  std::vector<std::uint32_t> first;  // one a unit, and the end
+  std::vector<std::uint32_t> first;  // one per unit, and the end
   std::vector<std::uint32_t> indices;
 
   bool operator==(const UnitLists&) const = default;

@@ -5,8 +5,9 @@
 // is gnmr/core/unit_math.h's; the flags that it needs are those of that header). Non-goals: the core's lanes and lists.
 //
 // Memories are double-buffered: a step reads `now` and writes all of `next`. Kept values lie in a ring of `window` + 1
-// slots a unit: the new ones go to the unit's spare slot, and joining means that the next step's spare slot is another.
-// A ring full of 1 is empty, as a first ratio and inverse are 1 and the oldest kept stands for all that are missing.
+// slots per unit: the new ones go to the unit's spare slot, and joining means that the next step's spare slot is
+// another. A ring full of 1 is empty, as a first ratio and inverse are 1 and the oldest kept stands for all that are
+// missing.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +27,7 @@ inline constexpr std::uint8_t kMeasured = 1;   // at least one of its errors
 inline constexpr std::uint8_t kStandsOut = 2;  // one of them does
 }  // namespace patrol_flag
 
-/// What units remember, one entry a unit in each column.
+/// The state of the units, one entry per unit in each column.
 struct UnitColumns {
   double* mean_sum;         // m
   double* mean_weight;      // p
@@ -67,7 +68,7 @@ GNMR_UNIT_MATH UnitColumns unit_columns(void* memory, std::size_t units) {
           .spare = counts + units};
 }
 
-/// What a unit without any sample remembers.
+/// The state of a unit without any sample.
 GNMR_UNIT_MATH void forget(const UnitColumns& columns, std::size_t unit) {
   columns.mean_sum[unit] = 0.0;
   columns.mean_weight[unit] = 1.0;
@@ -127,7 +128,7 @@ GNMR_UNIT_MATH Finding without_plain_norm(const StepColumns& step, std::size_t u
   return {true, Risk::fall, unit_math::severity_of_zero(step.rules, step.now.fall_change_sum[unit], complement)};
 }
 
-/// Second pass: what a unit's norm means, and what it remembers afterwards.
+/// Second pass: what a unit's norm means, and its state afterwards.
 GNMR_UNIT_MATH Finding second_pass(const StepColumns& step, std::size_t unit, double centre) {
   unit_math::Memory<double> memory{step.now.mean_sum[unit], step.now.mean_weight[unit], step.now.rise_change_sum[unit],
                                    step.now.fall_change_sum[unit]};
@@ -174,7 +175,7 @@ struct Counts {
   std::uint32_t finite_risks;
   std::uint32_t free_risks;    // free units at risk, whatever the kind
   std::uint32_t unmeasured;    // free units that were sampled and that no patrol has measured
-  std::uint32_t standing_out;  // free units whose errors stand out
+  std::uint32_t standing_out;  // free units whose errors are outliers
 
   bool operator==(const Counts&) const = default;
 };
@@ -228,7 +229,7 @@ struct StepAlarm {
   Counts counts;
   std::uint32_t common;
   std::uint32_t alarmed;
-  std::uint32_t held;  // the update is kept back
+  std::uint32_t held;  // the update is held
 
   bool operator==(const StepAlarm&) const = default;
 };

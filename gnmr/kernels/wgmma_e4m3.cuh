@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hopper's product of a warpgroup, E4M3 by E4M3 into float32, and what keeps its order. For files compiled for sm_90a.
+// Hopper's matrix multiplication of a warpgroup, E4M3 by E4M3 into float32, and what keeps its order. For files
+// compiled for sm_90a.
 //
-// Goals: one instruction a name. Non-goals: operands in registers, other formats and sizes.
+// Goals: one instruction per name. Non-goals: operands in registers, other formats and sizes.
 //
 // A warpgroup is 128 threads. `sums` of thread t: sums[4 j + i] belongs to row 16 (t / 32) + t % 32 / 4 + 8 (i / 2) and
 // to column 8 j + 2 (t % 4) + i % 2. Operands lie in shared memory as TMA's 128-byte swizzle writes them: rows of 128
@@ -20,13 +21,13 @@ __device__ __forceinline__ std::uint64_t wgmma_operand(unsigned shared_address) 
   return kSwizzle128 | kFromEightToEight | kIgnoredWithSwizzle | ((shared_address & 0x3ffffu) >> 4);
 }
 
-/// The operand this many times 16 bytes on: 2 a step along K inside a row, multiples of 64 for later rows. Addresses in
-/// shared memory carry nothing into the rest.
+/// The operand this many times 16 bytes on: 2 per step along K inside a row, multiples of 64 for later rows. Addresses
+/// in shared memory carry nothing into the rest.
 __device__ __forceinline__ std::uint64_t wgmma_operand_at(std::uint64_t operand, unsigned sixteens) {
   return (operand & 0xffffffff00000000u) | (static_cast<unsigned>(operand) + sixteens);
 }
 
-/// Before the first product after registers were written otherwise.
+/// Before the first multiplication after registers were written otherwise.
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 

@@ -8,21 +8,21 @@
 // Design of gnmr/low, from the bottom up:
 //
 //   matrix.h          an address with a shape, and what keeps its memory alive
-//   front_end.h       what a tensor library supplies: memory, streams, threads, its own GEMM. LibTorch implements it in
-//                     gnmr/torch; decisions are made here, once
+//   front_end.h       what a tensor library supplies: memory, streams, threads, its own GEMM. gnmr/torch implements it
+//                     with LibTorch, python/src with torch from Python; decisions are made here, once
 //   quantize.h        a matrix as rounded numbers or as FP8 data;  gemm.h  GEMMs of such operands, and who makes them
-//   amax_history.h    what delayed scaling remembers on the host;  device_numbers.h  the same and all measurements of a
-//                     step on a device, in rows of one array, so that nothing waits
+//   amax_history.h    delayed scaling on the host
+//   device_numbers.h  the same and all measurements of a step on a device, in rows of one array, so that nothing waits
 //   error_sums.h      how far a low path is off: in full (trial), or by projection (patrol)
 //   linear_paths.h    the state of a layer: the switch of each GEMM, its history, its measurements, a hook for tests
 //   operand.h         an operand of a layer on its way through all of that; operands that layers with one input share
 //   linear.h          forward and backward. A front end's autograd function calls these two, and keeps `Saved` between
 //
-// Goals: every front end has the same bits; a backward takes the paths that it is told (`Saved::low`); what the low
-// path remembers goes on in recovery. Room for what comes: a layer is one member of one matrix; grouped experts are
-// members with row offsets of a matrix, each with a `LinearPaths` (switch, history, sums) of its own, and share these
-// functions' quantizing and error sums by rows. A refresh of scales is a call on the history. Error sums may stay on
-// the device. Non-goals: biases and high kernels (the front end's), deciding what runs low.
+// Goals: every front end has the same bits; a backward takes the paths in `Saved::low`; the low path's state is updated
+// in recovery too. Room for what comes: a layer is one member of one matrix; grouped experts are members with row
+// offsets of a matrix, each with a `LinearPaths` (switch, history, sums) of its own, and share these functions'
+// quantizing and error sums by rows. A refresh of scales is a call on the history. Error sums may stay on the device.
+// Non-goals: biases and high kernels (the front end's), deciding what runs low.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operands of a layer's GEMMs: what they are quantized to, what of them is remembered and counted on the way.
+// Operands of a layer's GEMMs: what they are quantized to, and which amaxes and counts are taken on the way.
 //
 // Goals: one way to a quantized operand on every device; both sides of a matrix out of one pass where two GEMMs need
 // them; hooks, statistics and amax on the way; layers with the same input (q, k and v; gate and up) share what their
@@ -57,7 +57,7 @@ LowOperand low_operand(const FrontEnd& front_end, LinearPaths& paths, const Oper
 Matrix low_product(const FrontEnd& front_end, const LinearPaths& paths, Product product, const LowOperand& left,
                    const LowOperand& right, Type type);
 
-/// What the low path remembers must go on whatever path is taken: takes in a matrix, unless its quantization for
+/// The low path's state must be updated whatever path is taken: takes in a matrix, unless its quantization for
 /// `product` will.
 void observe(const FrontEnd& front_end, LinearPaths& paths, Product product, std::size_t place, const Matrix& matrix);
 

@@ -99,8 +99,7 @@ bool makes_codes(const Matrix& matrix) {
 void set_codes_on_host(bool wanted) { codes_on_host = wanted; }
 
 bool can_quantize_to_codes(const Matrix& matrix, const CastRule& rule) {
-  const bool is_known =
-      is_operand_type(matrix.type) || matrix.type == Type::float16 || matrix.type == Type::float64;
+  const bool is_known = is_operand_type(matrix.type) || matrix.type == Type::float16 || matrix.type == Type::float64;
   return makes_codes(matrix) && is_known && recipes::has_fp8_codes(rule);
 }
 
@@ -124,7 +123,7 @@ Fp8Matrix quantize_to_codes(const FrontEnd& front_end, const Matrix& matrix, con
   if (cast.by_columns) {
     want(result.by_columns, task.by_columns, source.columns, source.rows, cast.statistics_by_columns);
   }
-  // A matrix without elements has no codes, and nobody reads its scales.
+  // A matrix without elements has no FP8 data, and nobody reads its scales.
   if (source.count() > 0) run(front_end, task, source);
   return result;
 }

@@ -3,7 +3,7 @@
 //
 // Goals: the bits of gnmr/formats on every device; on a device the data and scales of gnmr/kernels/casts.h, both
 // directions out of one read, without a wait; host work is shared among the front end's threads without changing a bit.
-// Non-goals: remembering anything (amax_history.h), GEMMs (gemm.h).
+// Non-goals: state (amax_history.h), GEMMs (gemm.h).
 //
 // Matrices have two dimensions. Groups of elements that share a scale lie along the dimension that the GEMM sums over.
 #pragma once

@@ -19,7 +19,7 @@ struct Rows {
   const float* at(std::int64_t row) const { return values + row * stride; }
 };
 
-/// results[row * count + k] = the product of a row with vector k; the vectors lie one after the other.
+/// results[row * count + k] = the dot product of a row and vector k; the vectors lie one after the other.
 void dot_rows(const Rows& rows, std::int64_t first, std::int64_t last, std::int64_t count, const float* vectors,
               float* results);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products with a matrix of a few columns, and sums of rows, on the host: what a patrol is made of.
+// A matrix times a few columns, and sums of rows, on the host: what a patrol is made of.
 //
 // Goals: one pass over the large matrix at the memory's speed (a library's GEMM takes several times that for so few
 // columns); the same bits whatever the number of threads. Anything but float32 in host memory goes to the front end's
@@ -29,7 +29,7 @@ struct GroupedRows {
 /// A pure function of the matrix and the seed; matrices with as many rows have the same groups and signs.
 GroupedRows grouped_rows(const FrontEnd& front_end, const Matrix& matrix, std::uint64_t seed);
 
-/// 1 and -1 by chance, a bit each: a pure function of the seed.
+/// 1 and -1 by chance, one bit each: a pure function of the seed.
 class RandomSigns {
  public:
   explicit RandomSigns(std::uint64_t seed) : state_(seed) {}

@@ -52,7 +52,7 @@ class Leaves {
   variable_list parameters_;
 };
 
-/// As recomputation has it: what a step remembers is counted in backward.
+/// As recomputation has it: a step's state is updated in backward.
 class Unobserved {
  public:
   explicit Unobserved(LlamaBlockImpl& block) : layers_(layers_of(block)) {

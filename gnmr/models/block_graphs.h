@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model's blocks as CUDA graphs, one pair (forward, backward) for each block and variant, chosen by the host.
 //
-// A variant is everything that the host decides in a block: which products of its seven linear layers run low, whether
-// the micro-batch is a step's first (where scales are remembered), the input's shape and type, whose gradients are
+// A variant is everything that the host decides in a block: which GEMMs of its seven linear layers run low, whether
+// the micro-batch is a step's first (when scales are updated), the input's shape and type, whose gradients are
 // wanted, recomputation. It is captured when it is first met and kept, so a change of the set of units in recovery
 // costs a capture the first time and nothing later. At most `kMostVariants` of a block are kept; more run operator by
 // operator.
 //
 // What runs operator by operator: whatever is not the same work in each step, or leaves numbers with the host. Hooks,
-// patrols and trials (their seeds would be frozen), measured casts and products, evaluation and other unobserved
+// patrols and trials (their seeds would be frozen), measured quantization and GEMMs, evaluation and other unobserved
 // passes, recipes with stochastic rounding or Hadamard transforms, inputs saved in 8 bits, passes without gradients,
-// delayed scales before anything is remembered, devices other than CUDA, and a forward pass that begins while the
+// delayed scales before the first observation, devices other than CUDA, and a forward pass that begins while the
 // backward of another one is still to come.
 //
 // Memory. What graphs take comes from pools of torch's allocator and stays taken as long as a graph lives.
-//   Between blocks: the input of each block lies at a fixed address, [batch, positions, hidden] a block, as a step
+//   Between blocks: the input of each block lies at a fixed address, [batch, positions, hidden] per block, as a step
 //   without graphs keeps it too; blocks read and write there, so nothing is copied between captured neighbours. Two
 //   gradients of that shape take turns.
 //   With recomputation: forward keeps nothing but its input, and backward computes the rest again. All graphs of all
@@ -89,7 +89,7 @@ class BlockGraphs {
   std::shared_ptr<GraphBuffers> buffers_for(const at::Tensor& input);
 
   std::vector<std::unique_ptr<GraphedBlock>> blocks_;
-  std::vector<std::shared_ptr<GraphBuffers>> buffers_;  // one a shape
+  std::vector<std::shared_ptr<GraphBuffers>> buffers_;  // one per shape
   std::shared_ptr<GraphPasses> passes_;
   std::unique_ptr<nn::GraphPool> shared_pool_;  // null: nothing was captured yet
   bool pass_can_replay_ = false;

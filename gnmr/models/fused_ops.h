@@ -4,7 +4,7 @@
 //
 // Float32 on the CPU goes through fused_kernels.h; anything else through torch's own operators, with the same meaning.
 //
-// Goals: few operators and few saved tensors a block. Non-goals: second derivatives of the fused forms.
+// Goals: few operators and few saved tensors per block. Non-goals: second derivatives of the fused forms.
 #pragma once
 
 #include <ATen/core/Tensor.h>

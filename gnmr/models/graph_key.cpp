@@ -20,7 +20,7 @@ bool is_delayed(const std::optional<nn::CastRule>& rule) {
   return rule && rule->grouping == recipes::Grouping::delayed;
 }
 
-/// Whether a layer's scales come from device memory: all of those that its low products take, or where `quickly`, one.
+/// Whether a layer's scales come from device memory: all of those that its low GEMMs take, or where `quickly`, one.
 bool remembers(LinearPaths& paths, bool quickly) {
   for (std::size_t product = 0; product < kProductCount; ++product) {
     if (!paths.low[product]) continue;
@@ -34,7 +34,7 @@ bool remembers(LinearPaths& paths, bool quickly) {
   return true;
 }
 
-/// Whether a recipe's casts are the same work in each step.
+/// Whether a recipe's quantization is the same work in each step.
 bool is_steady(const nn::Recipe& recipe, const at::Tensor& weight) {
   for (const auto& rules : recipe.rules) {
     for (const std::optional<nn::CastRule>& rule : rules) {
@@ -107,7 +107,7 @@ bool GraphKeys::take_layer(std::size_t index, nn::SwitchableLinearImpl& layer, G
   if (uses_delayed(*paths.recipe)) {
     const void* const memory = paths.numbers.get();
     if (!remembers(paths, known_memories_[index] == memory)) return false;
-    // Only those of low products were looked at.
+    // Only those of low GEMMs were looked at.
     if (std::all_of(paths.low.begin(), paths.low.end(), [](bool low) { return low; })) known_memories_[index] = memory;
     if (paths.clock != nullptr && paths.clock->micro_batch != 0) key.later_micro_batches |= 1u << index;
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tells the variants of a block apart: everything that the host decides in its layers (block_graphs.h).
+// What distinguishes the variants of a block: everything that the host decides in its layers (block_graphs.h).
 //
 // Goals: whatever a graph would freeze is in the key, or there is no key and the block runs operator by operator.
 // Non-goals: capturing.
@@ -35,7 +35,7 @@ struct GraphKey {
   bool recompute = false;
   bool input_gradient = false;
   std::uint32_t wanted = 0;               // parameters with gradients, a bit each
-  std::uint32_t low = 0;                  // products that run low, three bits a layer
+  std::uint32_t low = 0;                  // GEMMs that run low, three bits per layer
   std::uint32_t later_micro_batches = 0;  // layers that compare their largest magnitudes with those of earlier ones
   std::array<std::shared_ptr<const nn::Recipe>, kBlockLayers> recipes = {};
   std::array<std::shared_ptr<low::DeviceNumbers>, kBlockLayers> numbers = {};

@@ -46,7 +46,7 @@ class LlamaImpl : public LanguageModel {
   void initialise(std::uint64_t seed);
 
   /// Makes one channel in 32 of what enters q, k, v, gate and up `factor` times as large, the weights behind it as much
-  /// smaller: the model computes what it did, but casts meet outliers as large models grow them.
+  /// smaller: the model computes what it did, but quantization meets outliers as large models grow them.
   void add_outliers(double factor);
 
   /// Whether each block's activations are computed again in backward instead of being kept.

@@ -39,7 +39,7 @@ LlamaConfig parse_header(const std::string& bytes, const std::string& path) {
   config.layers = layers;
   config.heads = heads;
   config.key_value_heads = key_value_heads;
-  // A head of its own is told by the sign.
+  // The sign says whether there is a separate head.
   config.vocabulary = vocabulary < 0 ? -vocabulary : vocabulary;
   config.tied_head = vocabulary > 0;
   config.max_positions = positions;

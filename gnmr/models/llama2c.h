@@ -16,7 +16,7 @@
 
 namespace gnmr::models {
 
-/// By this ending of a path the layout is known: its files have nothing else that tells.
+/// By this ending of a path the layout is known: its files have no other mark.
 inline constexpr std::string_view kLlama2cExtension = ".bin";
 
 /// The config of such a file; its size has been found right.

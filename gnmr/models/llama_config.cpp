@@ -144,7 +144,7 @@ std::int64_t multiply_adds_per_token(const LlamaConfig& config, std::int64_t seq
   const std::int64_t queries = config.heads * config.head_dim;
   const std::int64_t keys = config.key_value_heads * config.head_dim;
   const std::int64_t linear = config.hidden * (2 * queries + 2 * keys + 3 * config.intermediate);
-  // The n-th of S tokens looks at n: (S + 1) / 2 in the mean, in each of the two products.
+  // The n-th of S tokens looks at n: (S + 1) / 2 in the mean, in each of the two GEMMs.
   const std::int64_t attention = queries * (sequence_length + 1);
   return config.layers * (linear + attention) + config.vocabulary * config.hidden;
 }

@@ -55,7 +55,7 @@ LlamaConfig load_config(const std::string& name_or_path);
 std::int64_t parameter_count(const LlamaConfig& config);
 
 /// Multiply-adds of a forward pass for each token of a sequence of this length: the linear layers, and attention's
-/// two products over the tokens before it. A training step costs three times as many.
+/// two GEMMs over the tokens before it. A training step costs three times as many.
 std::int64_t multiply_adds_per_token(const LlamaConfig& config, std::int64_t sequence_length);
 
 }  // namespace gnmr::models

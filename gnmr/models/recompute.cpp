@@ -24,7 +24,7 @@ struct RecomputedBlock : torch::CustomClassHolder {
   RotaryTable table;
 };
 
-// What a step measures and remembers is counted when the block runs again, not twice.
+// Measurements and state of a step are counted when the block runs again, not twice.
 class UnobservedRerun {
  public:
   explicit UnobservedRerun(LlamaBlockImpl& block)

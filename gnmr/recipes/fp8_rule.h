@@ -9,7 +9,7 @@
 
 namespace gnmr::recipes {
 
-/// Whether a cast by this rule leaves FP8 codes that gnmr/kernels/casts.h makes.
+/// Whether gnmr/kernels/casts.h can quantize by this rule to FP8 data.
 constexpr bool has_fp8_codes(const CastRule& rule) {
   const bool known_grouping = rule.grouping == Grouping::tensor || rule.grouping == Grouping::delayed ||
                               rule.grouping == Grouping::row || rule.grouping == Grouping::tile ||
@@ -19,7 +19,7 @@ constexpr bool has_fp8_codes(const CastRule& rule) {
          rule.hadamard == 0 && known_grouping;
 }
 
-/// Whether every cast of a recipe leaves such codes, and there is one.
+/// Whether that holds for every rule of a recipe, and there is one.
 constexpr bool has_fp8_codes(const Recipe& recipe) {
   bool casts = false;
   for (const auto& rules : recipe.rules) {
@@ -47,12 +47,12 @@ constexpr Groups fp8_groups(Grouping grouping, bool is_given) {
   }
 }
 
-/// Whether one cast by this rule is what two products need; `has_both_sides`: it leaves a matrix for each direction.
+/// Whether quantizing once by this rule serves two GEMMs; `has_both_sides`: it leaves a matrix for each direction.
 constexpr bool can_share(const CastRule& rule, bool has_both_sides) {
   return rule.rounding == formats::Rounding::nearest_even && (rule.ignores_direction() || has_both_sides);
 }
 
-/// Whether the sums of a product may be kept with fewer bits: gradients are small differences of many numbers, and keep
+/// Whether the sums of a GEMM may be kept with fewer bits: gradients are small differences of many numbers, and keep
 /// all of theirs.
 constexpr bool may_sum_fast(Product product) { return product == Product::forward; }
 

@@ -73,7 +73,7 @@ Scaling with_matrix_scale(Scaling scaling, const HostCast& cast, ConstMatrix mat
   return scaling;
 }
 
-/// A NaN makes all of its group NaN where the format has none: also where slices of one group were cast apart.
+/// A NaN makes all of its group NaN where the format has none: also where slices of one group were quantized apart.
 void spread_nan(Matrix output, formats::Format format, std::size_t rows_a_slice) {
   if (formats::layout_of(format).has_nan() || output.cols == 0 || output.rows <= rows_a_slice) return;
   for (std::size_t first = 0; first < output.rows; first += rows_a_slice) {

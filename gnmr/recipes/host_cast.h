@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Casts of operands in host memory as a recipe's rules say, and what they need besides: seeds, a Hadamard matrix.
+// Quantizes operands in host memory as a recipe's rules say, and what they need besides: seeds, a Hadamard matrix.
 //
 // Goals: the same bits whatever the number of threads; nothing but plain arrays, for backends without LibTorch.
-// Non-goals: turning matrices (groups lie along the columns: a caller whose product sums over rows turns the operand
+// Non-goals: turning matrices (groups lie along the columns: a caller whose GEMM sums over rows turns the operand
 // first), states of delayed scaling (delayed_states.h), GEMMs.
 #pragma once
 
@@ -16,7 +16,8 @@
 
 namespace gnmr::recipes {
 
-/// When and where a cast takes place: random numbers are a function of this, so that recomputation finds the same.
+/// When and where quantization takes place: random numbers are a function of this, so that recomputation finds the
+/// same.
 struct CastMoment {
   std::uint64_t seed = 0;
   std::int64_t step = 0;
@@ -24,11 +25,11 @@ struct CastMoment {
   std::uint32_t layer = 0;
 };
 
-/// The seed of a product's random numbers; `purpose` is the place of the operand (0, 1), or 2 for the Hadamard
+/// The seed of a GEMM's random numbers; `purpose` is the place of the operand (0, 1), or 2 for the Hadamard
 /// transform that both operands share.
 std::uint64_t cast_seed(const CastMoment& moment, Product product, std::size_t purpose);
 
-/// One cast of one operand.
+/// One quantization of one operand.
 struct HostCast {
   const CastRule& rule;
   float delayed_scale = 0;                    // with delayed scaling: the scale; 0: that of the matrix itself
@@ -36,7 +37,7 @@ struct HostCast {
   formats::Statistics* statistics = nullptr;  // what it does to the values is added; null: nothing is measured
 };
 
-/// Writes what the cast leaves of `input`, both with rows of unit stride; `output` may be the input itself. The
+/// Writes the dequantized values of `input`, both with rows of unit stride; `output` may be the input itself. The
 /// Hadamard transform of the rule has been made.
 void cast_on_host(const HostCast& cast, formats::ConstMatrix input, formats::Matrix output,
                   const ParallelFor& parallel_for);
@@ -47,7 +48,7 @@ float amax_on_host(formats::ConstMatrix matrix, const ParallelFor& parallel_for)
 /// The entries, row by row, of a Hadamard matrix of this size with the sign of each row by chance, of length 1.
 std::vector<float> hadamard_matrix(std::uint32_t size, std::uint64_t seed);
 
-/// What rounding alone does to a product whose operands fit their formats, as a relative error; 0: not known (integers
+/// What rounding alone does to a GEMM whose operands fit their formats, as a relative error; 0: not known (integers
 /// and 4-bit formats, where it depends on the data).
 double expected_error(const Recipe& recipe, Product product);
 

@@ -186,7 +186,7 @@ void parse_products(Recipe& recipe, const Json& products) {
       } else if (operand == to_string(places[1])) {
         recipe.rules[*product][1] = parse_rule(rule, key);
       } else {
-        throw Error(key + ": this product multiplies " + std::string(to_string(places[0])) + " and " +
+        throw Error(key + ": this GEMM multiplies " + std::string(to_string(places[0])) + " and " +
                     std::string(to_string(places[1])));
       }
     }

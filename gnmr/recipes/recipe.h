@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A recipe: how each operand of each product of a linear layer is cast. Recipes are data (JSON).
+// A recipe: how each operand of each GEMM of a linear layer is quantized. Recipes are data (JSON).
 //
 //   {"name": "fp8-delayed", "about": "...",
 //    "input": {"format": "e4m3", "scaling": "delayed", "interval": 1}, "weight": {...}, "output_gradient": {...},
 //    "products": {"weight_gradient": {"input": {...}}}}
 //
-// The first three are what an operand is in every product, `products` are exceptions; an operand that is not named,
-// or null, is not cast. docs/recipes.md has every key.
+// The first three are what an operand is in every GEMM, `products` are exceptions; an operand that is not named,
+// or null, is not quantized. docs/recipes.md has every key.
 //
 // Goals: one reader for built-in and users' recipes; an error names the key. Non-goals: tensors (gnmr/torch).
 #pragma once
@@ -25,7 +25,7 @@
 
 namespace gnmr::recipes {
 
-/// The three products of a linear layer.
+/// The three GEMMs of a linear layer.
 enum class Product : std::uint8_t { forward, input_gradient, weight_gradient };
 inline constexpr std::size_t kProductCount = 3;
 
@@ -39,7 +39,7 @@ std::string_view to_string(Product product);
 /// `"input"`, `"weight"` or `"output_gradient"`.
 std::string_view to_string(Operand operand);
 
-/// The operands of a product, the left one first.
+/// The operands of a GEMM, the left one first.
 constexpr std::array<Operand, 2> operands_of(Product product) {
   switch (product) {
     case Product::forward:
@@ -52,7 +52,7 @@ constexpr std::array<Operand, 2> operands_of(Product product) {
   return {Operand::output_gradient, Operand::input};
 }
 
-/// Which elements share a scale. Directions are those of the product: along what it sums over.
+/// Which elements share a scale. Directions are those of the GEMM: along what it sums over.
 enum class Grouping : std::uint8_t {
   none,     // no scale
   tensor,   // one scale
@@ -61,10 +61,10 @@ enum class Grouping : std::uint8_t {
   tile,     // 1x128 along the sum
   block,    // 128x128
   mx,       // 1x32 along the sum, E8M0
-  nvfp4,    // 1x16 along the sum, E4M3 under a float32 a tensor
+  nvfp4,    // 1x16 along the sum, E4M3 under a float32 per tensor
 };
 
-/// How one operand of one product is cast.
+/// How one operand of one GEMM is quantized.
 struct CastRule {
   formats::Format format = formats::Format::e4m3;
   formats::Rounding rounding = formats::Rounding::nearest_even;
@@ -79,7 +79,7 @@ struct CastRule {
 
   bool operator==(const CastRule&) const = default;
 
-  /// Whether the cast is the same whichever way the product sums.
+  /// Whether quantization is the same whichever way the GEMM sums.
   constexpr bool ignores_direction() const {
     return hadamard == 0 && (grouping == Grouping::none || grouping == Grouping::tensor ||
                              grouping == Grouping::delayed || grouping == Grouping::block);
@@ -89,7 +89,7 @@ struct CastRule {
   formats::DelayedScaling delayed_scaling() const { return {format, history_length, update_interval, choice, margin}; }
 };
 
-/// How all operands are cast; where there is no rule the operand stays as it is.
+/// How all operands are quantized; where there is no rule the operand stays as it is.
 struct Recipe {
   std::string name;
   std::string about;

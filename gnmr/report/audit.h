@@ -2,7 +2,7 @@
 // What each recovery was worth and what it cost, and the sums.
 //
 // Worth is what the rerun of the admitting step measured: two losses, and how far apart the two gradients are. What the
-// steps after it would have been in low precision is not measured in one run; only comparing whole runs tells
+// steps after it would have been in low precision is not measured in one run; only comparing whole runs shows it
 // (gnmr/lab).
 //
 // Cost in seconds has two parts. A rerun's seconds are measured, and shared equally by the units that were admitted in
@@ -34,7 +34,7 @@ struct RecoveryAudit {
   std::string unit;
   Recovery recovery = {};
   std::string verdict = {};                  // of the rerun in the admitting step, or `replay`; empty: there was none
-  std::string place = {};                    // where the unit stood out most
+  std::string place = {};                    // of the unit's largest error
   std::optional<double> error = {};          // there
   std::optional<RerunOutcome> outcome = {};  // of that rerun
   std::optional<double> loss = {};           // of the alarmed step
@@ -61,7 +61,7 @@ struct Audit {
   double other_seconds = 0;          // in these
   double extra_seconds = 0;          // in high precision, of the recoveries for which it is known
   std::uint64_t timed = 0;           // such recoveries
-  std::optional<double> share = {};  // of all seconds in steps; absent where metrics do not tell
+  std::optional<double> share = {};  // of all seconds in steps; absent if metrics do not have it
 
   /// The whole cost.
   double seconds() const { return rerun_seconds + other_seconds + extra_seconds; }

@@ -102,7 +102,7 @@ std::string audit_method_text() {
          "the last " +
          std::to_string(kUsualSteps) +
          " steps before the recovery with no unit in recovery, shared by the units in recovery by their cost; below 0 "
-         "where the low path is the slower one. What the steps of a recovery would have been without it is not "
+         "if the low path is the slower one. What the steps of a recovery would have been without it is not "
          "measured.";
 }
 

@@ -10,7 +10,7 @@
 
 namespace gnmr::report {
 
-/// Points with ascending steps and finite values; steps whose value was not finite are told apart.
+/// Points with ascending steps and finite values; steps whose value was not finite are listed apart.
 struct Curve {
   std::vector<double> steps;
   std::vector<double> values;

@@ -12,15 +12,16 @@
 namespace gnmr::report {
 namespace {
 
-/// What of the run is told: `12 episodes`, `the 40 weightiest of 1203 episodes of steps 100 to 200`.
-std::string told_text(const Story& story, const StorySettings& settings) {
-  std::string text = story.episodes.size() < story.episode_count
-                         ? fmt::format("the {} weightiest of {} episodes", story.episodes.size(), story.episode_count)
-                         : counted(story.episode_count, "episode");
+/// What of the run is shown: `12 episodes`, `the 40 most important of 1203 episodes of steps 100 to 200`.
+std::string shown_text(const Story& story, const StorySettings& settings) {
+  std::string text =
+      story.episodes.size() < story.episode_count
+          ? fmt::format("the {} most important of {} episodes", story.episodes.size(), story.episode_count)
+          : counted(story.episode_count, "episode");
   if (settings.from_step) text += fmt::format(" from step {}", *settings.from_step);
   if (settings.to_step) text += fmt::format(" to step {}", *settings.to_step);
   if (!settings.unit_glob.empty()) text += fmt::format(" with units {}", settings.unit_glob);
-  if (story.episodes.size() < story.episode_count) text += "; --limit 0 tells all";
+  if (story.episodes.size() < story.episode_count) text += "; --limit 0 shows all";
   return text;
 }
 
@@ -28,7 +29,7 @@ std::string told_text(const Story& story, const StorySettings& settings) {
 std::string listed_text(const Story& story) {
   const std::string all = counted(story.recovery_count, "recovery", "recoveries");
   return story.recoveries.size() < story.recovery_count
-             ? fmt::format("the {} costliest of {}; --limit 0 tells all", story.recoveries.size(), all)
+             ? fmt::format("the {} costliest of {}; --limit 0 shows all", story.recoveries.size(), all)
              : all;
 }
 
@@ -59,7 +60,7 @@ std::string explanation_text(const Story& story, const StorySettings& settings) 
     add({"", "What each recovery was worth and cost (" + listed_text(story) + "):"});
     add(lines);
   }
-  add({"", "What happened (" + told_text(story, settings) + "):"});
+  add({"", "What happened (" + shown_text(story, settings) + "):"});
   for (const Episode& episode : story.episodes) add(episode_lines(episode, story.summary));
   return text;
 }

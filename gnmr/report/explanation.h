@@ -10,7 +10,7 @@
 
 namespace gnmr::report {
 
-/// Reads what a story is told from: the directory of a run, or a journal (plain or .gz; `-` is standard input). An
+/// Reads what a story is made from: the directory of a run, or a journal (plain or .gz; `-` is standard input). An
 /// `Error` names what was looked for.
 RunFiles read_run_to_explain(const std::string& path);
 

@@ -15,7 +15,7 @@ namespace {
 /// What the first reading finds: which rows count, and how far each unit strays.
 struct Survey {
   std::vector<std::int64_t> steps;   // of the rows that count, ascending
-  std::vector<std::uint8_t> counts;  // one a row of the file
+  std::vector<std::uint8_t> counts;  // one per row of the file
   std::vector<double> farthest;      // one per unit; empty where there is no row
 };
 

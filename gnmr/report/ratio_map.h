@@ -2,7 +2,7 @@
 // The ratios of a signals file as a picture: units down, steps across, thinned to what a screen can show.
 //
 // Goals: a file of any length in memory for the picture alone; where steps share a column the ratio farthest from 1
-// stands for them, so that no event is lost; a step that a resumed run repeats counts as it was told last.
+// stands for them, so that no event is lost; of a step that a resumed run repeats the last record counts.
 // Non-goals: colours, names.
 #pragma once
 
@@ -20,7 +20,7 @@ struct RatioMapLimits {
   std::size_t rows = 200;
 };
 
-/// Ratios, a row a unit.
+/// Ratios, one row per unit.
 struct RatioMap {
   std::size_t unit_count = 0;      // in the file
   std::vector<std::size_t> units;  // the unit of each row, ascending
@@ -36,7 +36,7 @@ struct RatioMap {
 /// How far a ratio is from 1, in powers of 2; infinite for ratios that are not finite, 0 where there is none.
 double distance_from_one(float ratio);
 
-/// Reads a file. Where it has more units than rows are allowed, those with the most events (one count a unit, or
+/// Reads a file. Where it has more units than rows are allowed, those with the most events (one count per unit, or
 /// empty) and then with the ratio farthest from 1 are taken.
 RatioMap read_ratio_map(const std::string& path, std::span<const std::uint64_t> events, const RatioMapLimits& limits);
 

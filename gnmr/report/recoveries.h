@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a journal tells of recoveries: who was in high precision when, and what happened to each unit.
+// What a journal records of recoveries: who was in high precision when, and what happened to each unit.
 //
 // Goals: journals that begin or end in the middle, that lost lines, or whose units changed.
 // Non-goals: judging the decisions.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A report of a run or a suite: one HTML file that needs nothing else.
 //
-// Goals: what is there is shown, what is missing is told; text from files is data and does no harm; the same files give
-// the same bytes. Non-goals: serving pages, following a run (write the report again), judging decisions.
+// Goals: what is there is shown, what is missing is reported; text from files is data and does no harm; the same files
+// give the same bytes. Non-goals: serving pages, following a run (write the report again), judging decisions.
 #pragma once
 
 #include <string>
@@ -24,7 +24,7 @@ enum class ReportKind { run, suite };
 struct Report {
   ReportKind kind = ReportKind::run;
   std::string html;
-  std::vector<std::string> remarks;  // what is missing or was passed over; the page says it too
+  std::vector<std::string> remarks;  // what is missing or was skipped; the page says it too
 };
 
 /// The default name of a report in its directory.

@@ -149,7 +149,7 @@ std::vector<Fact> run_facts(const RunFiles& run) {
     add_worth(run, facts);
   }
   if (run.faults) {
-    facts.push_back({"injected faults", grouped(run.faults->size()), "one a unit and stretch of steps"});
+    facts.push_back({"injected faults", grouped(run.faults->size()), "one per unit and stretch of steps"});
   }
   return facts;
 }

@@ -12,7 +12,7 @@ namespace gnmr::report {
 /// `nano, 1.23 M parameters · fp8-delayed · controller gnmr · seed 0`.
 std::string run_subtitle(const RunFiles& run);
 
-/// The headline numbers, as far as the files tell them.
+/// The headline numbers, as far as the files have them.
 std::vector<Fact> run_facts(const RunFiles& run);
 
 /// Modes, resumes and remarks, in words.

@@ -81,7 +81,7 @@ std::vector<FaultSpan> read_fault_spans(const std::string& path) {
 void take_journal(const std::string& path, RunFiles& run) {
   run.journal = io::read_journal(path);
   run.history = recovery_history(*run.journal);
-  if (run.journal->torn) run.remarks.emplace_back("The last line of journal.jsonl is torn and was passed over.");
+  if (run.journal->torn) run.remarks.emplace_back("The last line of journal.jsonl is torn and was skipped.");
   if (run.journal->dropped > 0) {
     run.remarks.push_back("journal.jsonl lacks " + counted(run.journal->dropped, "line") +
                           " that could not be written in time.");
@@ -149,7 +149,7 @@ RunFiles read_run_records(const std::string& directory) {
       run.remarks.push_back("metrics.jsonl lacks " + counted(run.metrics->dropped, "line") +
                             " that could not be written in time.");
     }
-    if (run.metrics->torn) run.remarks.emplace_back("The last line of metrics.jsonl is torn and was passed over.");
+    if (run.metrics->torn) run.remarks.emplace_back("The last line of metrics.jsonl is torn and was skipped.");
   } else {
     run.remarks.emplace_back("There is no metrics.jsonl: losses and gradient norms are left out.");
   }

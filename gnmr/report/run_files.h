@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads the directory of a run into plain values: run.json, metrics.jsonl, journal.jsonl, signals.bin, faults.csv.
 //
-// Goals: each file may be missing, and what a killed run left behind is read as far as it goes; both are told.
+// Goals: each file may be missing, and what a killed run left behind is read as far as it goes; both are reported.
 // Non-goals: drawing, judging.
 #pragma once
 
@@ -45,7 +45,7 @@ bool is_run_directory(const std::string& directory);
 /// The directory's own name, links and dots resolved where that can be done.
 std::string folder_name(const std::string& directory);
 
-/// Reads run.json, metrics.jsonl and journal.jsonl: what can be told without pictures.
+/// Reads run.json, metrics.jsonl and journal.jsonl: all that needs no pictures.
 RunFiles read_run_records(const std::string& directory);
 
 /// The same of a journal alone; `-` is standard input.

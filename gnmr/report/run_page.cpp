@@ -67,7 +67,7 @@ std::string grad_norm_html(const RunView& run, std::size_t index, int level) {
 
 std::string heat_caption(const HeatMap& heat) {
   const RatioMap& map = heat.ratios;
-  std::string caption = "A row is a unit, in forward order. ";
+  std::string caption = "Each row is a unit, in forward order. ";
   if (map.units.size() < map.unit_count) {
     caption += "Of " + grouped(map.unit_count) + " units the " + grouped(map.units.size()) +
                " with the most events are shown. ";
@@ -87,7 +87,7 @@ std::string heat_html(const RunView& run, std::size_t index, int level) {
     entries.emplace_back("box recovery-outline", run.watch_only ? "would be in recovery" : "in recovery");
   }
   const std::string alternative = "Heat map of " + counted(run.heat->units.size(), "unit", "units") + " over steps " +
-                                  step_range(run) + "; the table of events below lists what stands out";
+                                  step_range(run) + "; the table of events below lists the most severe";
   const double rows = static_cast<double>(run.heat->units.size());
   return figure_html({.chart = "heat",
                       .index = index,
@@ -184,7 +184,7 @@ std::string audit_html(const RunView& run, int level) {
   table.column("steps", true, "that ran in high precision");
   table.column("unit");
   table.column("verdict", false, "of the rerun of the step that admitted it");
-  table.column("place", false, "where its low path stood out most");
+  table.column("place", false, "with the largest error of its low path");
   table.column("error", true, "of its low path there");
   table.column("worth", false, "helpful: the gradient that made the update is 0.1 or more from the alarmed one");
   table.column("loss", true, "of the alarmed step, and of its rerun");
@@ -211,11 +211,12 @@ std::string worth_html(const RunView& run, int level) {
   if (run.reruns.empty()) return {};
   Table table("Steps that were run again");
   table.column("step", true);
-  table.column("verdict", false,
-               "numeric: low paths stand out; common: high precision shows it too; unlocated: it does not, and no unit "
-               "stands out");
+  table.column(
+      "verdict", false,
+      "numeric: low paths are at fault; common: high precision shows it too; unlocated: it does not, and no unit "
+      "is an outlier");
   table.column("worth", false, "helpful: the gradient that made the update is 0.1 or more from the alarmed one");
-  table.column("unit", false, "whose low path stood out most");
+  table.column("unit", false, "with the largest error over its limit");
   table.column("place");
   table.column("error", true, "of its low path, and how many times its limit");
   table.column("loss", true, "of the alarmed step");

@@ -18,7 +18,7 @@
 
 namespace gnmr::report {
 
-/// A number that stands out, with its name.
+/// A headline number, with its name.
 struct Fact {
   std::string name;
   std::string value;
@@ -68,7 +68,7 @@ struct RerunRow {
   std::int64_t step = 0;
   std::string verdict;       // or `replay`
   std::string outcome = {};  // what it was worth
-  std::string units = {};    // the one that stands out most, and how many more
+  std::string units = {};    // the one with the largest excess, and how many more
   std::string place = {};    // of that one
   std::string error = {};    // of that one, with how many times its limit that is
   std::string loss = {}, rerun_loss = {};

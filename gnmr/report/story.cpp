@@ -25,7 +25,7 @@ void cut(std::vector<Item>& items) {
   if (items.size() > kMostListed) items.resize(kMostListed);
 }
 
-// The most outstanding unit comes first, so that it is told whatever is cut.
+// The unit with the largest excess comes first, so that it is shown whatever is cut.
 io::JournalTrial with_short_lists(io::JournalTrial trial) {
   const std::size_t worst = worst_unit(trial);
   const auto shorten = [worst](auto& items) {
@@ -170,7 +170,7 @@ class StoryBuilder {
     if (!settings_.unit_glob.empty()) episode.is_asked_for = episode.is_asked_for || has_asked_unit(entry);
     episode.risks = std::max(episode.risks, risks);
     for (const io::JournalTrial& trial : entry.trials) {
-      episode.standing_out = std::max<std::uint64_t>(episode.standing_out, trial.units.size() + trial.left_out);
+      episode.outliers = std::max<std::uint64_t>(episode.outliers, trial.units.size() + trial.left_out);
       episode.reruns.push_back(with_short_lists(trial));
     }
     episode.denied_count += io::denied_in(entry);
@@ -201,7 +201,7 @@ class StoryBuilder {
     const auto found = recoveries_.find({first, unit});
     admission.recovery = found != recoveries_.end() ? *found->second : Recovery{unit, first, first, RecoveryEnd::open};
     const auto released = released_.find(event.unit);
-    // Steps without a sample do not count for a relapse; the journal does not tell them, but the lock is doubled.
+    // Steps without a sample do not count for a relapse; the journal does not have them, but the lock is doubled.
     admission.relapse =
         event.left > lock_steps_ || (released != released_.end() && decision_ - released->second.first <= lock_steps_);
     if (admission.relapse && released != released_.end()) admission.released_before = released->second.second;
@@ -236,7 +236,7 @@ class StoryBuilder {
                      [&](const Episode& a, const Episode& b) { return place(a) < place(b); });
   }
 
-  /// Whether a step tells of a unit that was asked for, listed or not.
+  /// Whether a step has a unit that was asked for, listed or not.
   bool has_asked_unit(const io::JournalStepEntry& entry) const {
     const auto fits = [&](const std::string& name) { return io::glob_matches(settings_.unit_glob, name); };
     return std::any_of(entry.events.begin(), entry.events.end(),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The story of a run, from its journal: a summary, and what happened, episode by episode.
 //
-// Goals: runs of any length in an output of bounded size, the weightiest episodes first to stay; the same values as
+// Goals: runs of any length in an output of bounded size, the most important episodes first to stay; the same values as
 // words and as JSON; the numbers of the page of a run. Non-goals: charts (report.h), what the journal does not hold.
 #pragma once
 
@@ -18,7 +18,7 @@
 
 namespace gnmr::report {
 
-/// Which episodes and recoveries are told; the summary and the sums are of the whole run.
+/// Which episodes and recoveries are shown; the summary and the sums are of the whole run.
 struct StorySettings {
   std::size_t limit = 40;      // episodes at most, and recoveries; 0: all
   std::string unit_glob = {};  // only those with such a unit; empty: all
@@ -34,7 +34,7 @@ struct StorySummary {
   std::uint64_t units = 0;
   std::optional<std::uint32_t> budget = {};
   bool watch_only = false;
-  std::string mode;  // the last one; empty: none was told
+  std::string mode;  // the last one; empty: none was given
   std::uint64_t mode_changes = 0;
   std::uint64_t alarmed_steps = 0;  // with a unit at risk, or run again
   std::uint64_t risks = 0;          // unit-steps
@@ -76,7 +76,7 @@ struct Episode {
   EpisodeKind kind = EpisodeKind::recovery;
   std::int64_t first_step = 0, last_step = 0;
   std::vector<io::JournalTrial> reruns = {};        // their lists cut to `kMostListed`
-  std::uint64_t standing_out = 0;                   // units whose low paths did, listed or not
+  std::uint64_t outliers = 0;                       // listed or not
   std::uint64_t risks = 0;                          // units at risk, at most in one step
   std::optional<io::JournalEvent> worst_risk = {};  // the most severe
   std::vector<Admission> admitted = {};             // at most `kMostListed`
@@ -95,13 +95,13 @@ inline constexpr std::size_t kMostListed = 32;
 struct Story {
   StorySummary summary;
   std::vector<Episode> episodes;          // by step
-  std::uint64_t episode_count = 0;        // that were asked for, told or not
+  std::uint64_t episode_count = 0;        // that were asked for, shown or not
   Audit audit;                            // of the whole run
-  std::vector<RecoveryAudit> recoveries;  // of these, the ones that are told, by step
-  std::uint64_t recovery_count = 0;       // that were asked for, told or not
+  std::vector<RecoveryAudit> recoveries;  // of these, the ones that are shown, by step
+  std::uint64_t recovery_count = 0;       // that were asked for, shown or not
 };
 
-/// Tells a run that has a journal.
+/// The story of a run that has a journal.
 Story make_story(const RunFiles& run, const StorySettings& settings);
 
 /// The summary for people: lines of a name and a value.
@@ -110,7 +110,7 @@ std::vector<std::string> summary_lines(const StorySummary& summary);
 /// An episode for people: the verdict first, then what the norms said, what was done and what became of it.
 std::vector<std::string> episode_lines(const Episode& episode, const StorySummary& summary);
 
-/// What each recovery that is told was worth and cost, for people: a table, the sums of all in its last row.
+/// What each recovery that is shown was worth and cost, for people: a table, the sums of all in its last row.
 std::vector<std::string> recovery_lines(const Story& story);
 
 /// The story for programs: one JSON object, without a line end.

@@ -77,7 +77,7 @@ Json episode_json(const Episode& episode) {
   put_if_any(object, "risks", episode.risks);
   if (episode.worst_risk) object["worst_risk"] = norms_json(*episode.worst_risk);
   for (const io::JournalTrial& trial : episode.reruns) object["reruns"].push_back(rerun_json(trial));
-  put_if_any(object, "standing_out", episode.standing_out);
+  put_if_any(object, "standing_out", episode.outliers);
   for (const Admission& admission : episode.admitted) object["admitted"].push_back(admission_json(admission));
   put_if_any(object, "admitted_count", episode.admitted_count);
   put_if_any(object, "denied", episode.denied);

@@ -36,7 +36,7 @@ std::string risks_text(const Episode& episode) {
   return text;
 }
 
-std::string culprit_text(const io::JournalTrial& trial, std::uint64_t standing_out) {
+std::string culprit_text(const io::JournalTrial& trial, std::uint64_t outliers) {
   std::string text = trial.units.front();
   if (!trial.places.empty()) text += ", " + trial.places.front();
   const std::optional<double> error = number_in(trial.errors, 0);
@@ -46,11 +46,11 @@ std::string culprit_text(const io::JournalTrial& trial, std::uint64_t standing_o
   if (error && excess && std::isfinite(*error) && *excess > 0 && std::isfinite(*excess)) {
     text += " of " + number_text(*error / *excess, 3);
   }
-  if (standing_out > 1) text += "; " + counted(standing_out - 1, "more unit stands", "more units stand") + " out";
+  if (outliers > 1) text += "; " + counted(outliers - 1, "more outlier");
   return text;
 }
 
-std::string verdict_text(const io::JournalTrial& trial, std::uint64_t standing_out) {
+std::string verdict_text(const io::JournalTrial& trial, std::uint64_t outliers) {
   if (trial.rerun == "replay") return "replay: run again with the units of the decision in high precision";
   if (trial.verdict == "common") return "common: high precision shows it too; the cause is the data or the optimizer";
   if (trial.verdict == "unlocated") {
@@ -62,7 +62,7 @@ std::string verdict_text(const io::JournalTrial& trial, std::uint64_t standing_o
     return text;
   }
   std::string text = trial.verdict.empty() ? std::string("run again") : trial.verdict;
-  if (!trial.units.empty()) text += ": " + culprit_text(trial, standing_out);
+  if (!trial.units.empty()) text += ": " + culprit_text(trial, outliers);
   return text;
 }
 
@@ -127,7 +127,7 @@ std::string head_of(const Episode& episode) {
     case EpisodeKind::note:
       return episode.text;
   }
-  if (!episode.reruns.empty()) return verdict_text(episode.reruns.front(), episode.standing_out);
+  if (!episode.reruns.empty()) return verdict_text(episode.reruns.front(), episode.outliers);
   return episode.admitted_count == 1 ? "recovery of one unit, not run again"
                                      : fmt::format("recovery of {} units, not run again", episode.admitted_count);
 }
@@ -174,7 +174,7 @@ std::vector<std::string> summary_lines(const StorySummary& summary) {
   line("common steps", grouped(summary.common_steps));
   line("worth", worth_text(summary.worth));
   if (summary.dropped > 0) line("journal", counted(summary.dropped, "line", "lines") + " could not be written");
-  if (summary.torn) line("journal", "its last line is torn and was passed over");
+  if (summary.torn) line("journal", "its last line is torn and was skipped");
   return lines;
 }
 

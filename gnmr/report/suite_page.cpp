@@ -84,7 +84,7 @@ std::string arms_figure_html(const SuiteView& suite, const ArmsFigure& what) {
                       .height = 340,
                       .title = what.title,
                       .before = legend(entries),
-                      .caption = "Thin lines are seeds; the thick line is their mean, as far as all of them have come.",
+                      .caption = "Thin lines are seeds; the thick line is their mean, as far as all seeds have come.",
                       .alternative = alternative});
 }
 

@@ -2,7 +2,7 @@
 // What running steps again was worth: how many reruns changed the update, how many were for nothing, what they cost.
 //
 // Goals: one computation for the page of a run and for `gnmr explain`. Non-goals: what recoveries in later steps were
-// worth: that is not measured, only comparing whole runs tells (gnmr/lab).
+// worth: that is not measured, only comparing whole runs shows it (gnmr/lab).
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ enum class RerunOutcome : std::uint8_t {
   slight,      // ... but the two gradients hardly differ
   unmeasured,  // ... and how far the gradients are apart is not known
   wasted,      // high precision shows the same: the cause is common
-  unlocated,   // high precision does not show it, and no unit's low path stands out
+  unlocated,   // high precision does not show it, and no unit is an outlier
   other,       // a verdict that is not known here
 };
 
@@ -45,7 +45,7 @@ struct RerunWorth {
   std::uint64_t other = 0;
   std::uint64_t not_applied = 0;            // whose gradient made no update either
   double seconds = 0;                       // in reruns
-  std::optional<double> step_seconds = {};  // in all steps, reruns included; absent where metrics do not tell
+  std::optional<double> step_seconds = {};  // in all steps, reruns included; absent if metrics do not have it
   std::optional<double> share = {};         // of the two
 };
 
@@ -55,16 +55,16 @@ RerunWorth rerun_worth(const io::Journal& journal, const run::Metrics* metrics);
 /// The sums in a sentence or two.
 std::string worth_text(const RerunWorth& worth);
 
-/// The error that stands out most of a trial and its excess: `0.31 (4.1 × limit)`; empty where there is none.
+/// The error of a trial with the largest excess, and that excess: `0.31 (4.1 × limit)`; empty where there is none.
 std::string error_text(const io::JournalTrial& trial);
 
-/// The index of the unit that stands out most: by excess, else by error, else the first.
+/// The index of the worst unit: by excess, else by error, else the first.
 std::size_t worst_unit(const io::JournalTrial& trial);
 
 /// The number at `index`, if there is one.
 std::optional<double> number_in(const std::vector<double>& numbers, std::size_t index);
 
-/// The first few texts and how many more there are; repeated ones are told once.
+/// The first few texts and how many more there are; repeated ones are given once.
 std::string few_of(const std::vector<std::string>& texts, std::size_t most = 4);
 
 }  // namespace gnmr::report

@@ -41,7 +41,7 @@ TEST(Explain, AReplaysJournalFromAFileAFolderAndAPipe) {
   EXPECT_EQ(run_gnmr("explain - --json --limit 0", "gzip -c " + journal + " |").out, file.out);
   const ProgramRun folder = run_gnmr("explain " + files.path("run") + " --limit 3");
   ASSERT_EQ(folder.status, 0) << folder.err;
-  EXPECT_TRUE(has(folder.out, "the 3 weightiest of ")) << folder.out;
+  EXPECT_TRUE(has(folder.out, "the 3 most important of ")) << folder.out;
   EXPECT_TRUE(has(folder.out, "No step was run again")) << folder.out;
 }
 

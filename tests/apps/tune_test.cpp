@@ -86,6 +86,27 @@ TEST(Tune, TruthDecidesAndTheFileCanBeUsed) {
   EXPECT_EQ(run_gnmr(again + " --write " + run.norms).status, 2);
 }
 
+TEST(Tune, WhatAFileNamesGoesOnToTheFileThatIsWritten) {
+  const SmallRun run;
+  const std::string out = run.files.path("options.json");
+  const auto written = [&](const std::string& flags) {
+    const ProgramRun tuned = run_gnmr("tune " + run.norms + " --truth " + run.truth + " -q --write " + out + flags);
+    EXPECT_EQ(tuned.status, 0) << tuned.err;
+    // The recipe is looked at last: nothing was wrong with the options.
+    const ProgramRun train = run_gnmr("train --recipe fp9 --config " + out);
+    EXPECT_TRUE(has(train.err, "fp9")) << train.err;
+    return json::parse(testing::read_file(out));
+  };
+  const json guarded = written(" --config " + run.files.write("given.json", R"({"guard":"skip","max_trials":5})"));
+  EXPECT_EQ(guarded["guard"], "skip");
+  EXPECT_EQ(guarded["max_trials"], 5);
+  EXPECT_EQ(guarded["error_factor"], 4);
+  const json paper = written(" --preset paper");
+  EXPECT_EQ(paper["selector"], "norms");
+  EXPECT_FALSE(paper.contains("error_factor")) << "train would refuse it";
+  EXPECT_EQ(written(" --config " + out)["selector"], "norms");
+}
+
 TEST(Tune, EvidenceMayHaveFewerUnitsAndSteps) {
   const SmallRun run;
   const ProgramRun tuned = run_gnmr("tune " + run.norms + " --truth " + run.truth + " --evidence " + run.errors +

@@ -109,6 +109,31 @@ TEST(Usage, AWholeNumberMayHaveAnExponent) {
   expect_message({"lab demo --steps 1e3 --train threads=1", "--train threads: use --threads"});
 }
 
+TEST(Usage, OptionsWithoutEffectAreNamed) {
+  for (const Mistake& mistake : std::vector<Mistake>{
+           {"train --controller none --tau 3",
+            "option `tau`: has no effect, since there is no controller; leave it out"},
+           {"train --controller none --selector trial", "option `selector`: has no effect"},
+           {"train --controller watch --recipe none --error-factor 3", "option `error_factor`: has no effect, since"},
+           {"train --recipe none --selector trial", "option `selector`: has no effect, since errors of low paths are"},
+           {"train --selector norms --error-factor 3", "option `error_factor`: has no effect, since the selector is"},
+           {"tune x.csv --selector trial", "option `selector`: has no effect, since errors of low paths are not"},
+           {"tune x.csv --guard clip", "option `guard`: has no effect, since updates cannot be held or scaled here"},
+           {"tune x.csv --max-trials 3", "option `max_trials`: has no effect, since no step can run again here"},
+           {"tune x.csv --error-factor 3", "option `error_factor`: has no effect, since errors of low paths are not"},
+           {"tune x.csv --evidence e.csv --error-ceiling 3", "option `error_ceiling`: has no effect, since the errors"},
+       }) {
+    expect_message(mistake);
+  }
+  // These have one: what is complained of is behind them.
+  for (const std::string flags : {"train --controller watch --recipe none --tau 3 --device gpu",
+                                  "train --controller none --preset paper --device gpu"}) {
+    expect_message({flags, "`device`: expected one of cpu, cuda"});
+  }
+  expect_message({"tune none.csv --evidence e.csv --selector norms --error-factor 3", "none.csv"}, 3);
+  expect_message({"tune none.csv --preset paper --noise-beta 0.9", "none.csv"}, 3);
+}
+
 TEST(Usage, UnknownNamesOfferTheNearOne) {
   for (const Mistake& mistake : std::vector<Mistake>{
            {"train --controller gnrm", "got \"gnrm\"; did you mean 'gnmr'?"},

@@ -124,7 +124,7 @@ TEST_F(StoryOf, ATrialTellsItsVerdictFirst) {
   EXPECT_EQ(story.summary.worth.helpful, 1U);
   expect_all(
       text_of(story),
-      {"step 7: numeric: a, weight_gradient: error 0.5, 4 times its limit of 0.125; 1 more unit stands out",
+      {"step 7: numeric: a, weight_gradient: error 0.5, 4 times its limit of 0.125; 1 more outlier",
        "rerun: loss 3.5, in the rerun 2.5; gradients at least 0.75 apart; their norms 8 and 2; 0.25 s; the "
        "rerun's gradient made the update; helpful",
        "a by its error: was in high precision from step 8, still so at the end",

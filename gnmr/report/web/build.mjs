@@ -11,10 +11,11 @@ const out = process.argv[2] ?? ".";
 const file = join(out, "report.js");
 const text_of = (path) => readFileSync(join("node_modules", path), "utf8").trim();
 const version_of = (name) => `${name} ${JSON.parse(text_of(`${name}/package.json`)).version}`;
+const versions = ["echarts", "zrender", "tslib"].map(version_of).join(", ");
 
 // What the licences of the libraries ask for; that of tslib stands in its source. Every page carries it.
 const notice = `/*!
-GNMR's charts, Apache License 2.0; made from gnmr/report/web with ${["echarts", "zrender", "tslib"].map(version_of).join(", ")}.
+GNMR's charts, Apache License 2.0; made from gnmr/report/web with ${versions}.
 
 ${text_of("echarts/NOTICE")}
 Apache License 2.0, https://www.apache.org/licenses/LICENSE-2.0

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The heat map: one picture with a pixel a cell, which the browser enlarges, and outlines on it.
-import { clipped, colour, common_option, element_with, name_room, plot_height, row_axis, step_axis } from "./library.js";
+import {
+  clipped, colour, common_option, element_with, name_room, plot_height, row_axis, step_axis,
+} from "./library.js";
 
 const ends = { byte: 6, colour: 3 }; // powers of 2 at either end of a byte, and of the colours
 const colours = 13;

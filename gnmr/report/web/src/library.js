@@ -2,7 +2,9 @@
 // The parts of ECharts that are used, and what all charts share: colours of the page, axes, zoom, tips.
 import { init, use } from "echarts/core";
 import { CustomChart, LineChart, ScatterChart } from "echarts/charts";
-import { DataZoomSliderComponent, GridComponent, LegendComponent, MarkLineComponent, TooltipComponent } from "echarts/components";
+import {
+  DataZoomSliderComponent, GridComponent, LegendComponent, MarkLineComponent, TooltipComponent,
+} from "echarts/components";
 import { SVGRenderer } from "echarts/renderers";
 
 use([
@@ -43,7 +45,7 @@ export function number_text(value) {
   return String(Number(value.toPrecision(4)));
 }
 
-/** A name without its middle where it is too long: both ends tell units apart. */
+/** A name without its middle where it is too long: both ends distinguish units. */
 export function short_name(name, letters) {
   const characters = [...name];
   if (characters.length <= letters) return name;

@@ -10,7 +10,9 @@ import { sweep_chart } from "./sweep_chart.js";
 
 const data = JSON.parse(document.getElementById("report-data").textContent);
 
-const run_charts = { loss: loss_chart, norm: norm_chart, heat: heat_map_chart, timeline: timeline_chart, use: use_chart };
+const run_charts = {
+  loss: loss_chart, norm: norm_chart, heat: heat_map_chart, timeline: timeline_chart, use: use_chart,
+};
 const other_charts = {
   "arms-train": (chart) => arm_curves_chart(chart, data, "train"),
   "arms-high": (chart) => arm_curves_chart(chart, data, "high"),
@@ -28,7 +30,8 @@ function draw_visible() {
     const name = element.dataset.chart;
     const index = Number(element.dataset.index);
     const chart = make_chart(element);
-    const draw = name in run_charts ? () => run_charts[name](chart, data.runs[index]) : () => other_charts[name](chart, index);
+    const draw =
+      name in run_charts ? () => run_charts[name](chart, data.runs[index]) : () => other_charts[name](chart, index);
     drawn.set(element, { chart, draw });
     draw();
     if (name in run_charts) share_zoom(chart, `run ${index}`);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Charts of one run: loss, gradient norm, timeline of recoveries, use of the budget.
 import {
-  clipped, colour, common_option, name_room, number_text, plot_height, points_of, row_axis, step_axis, tip_content, value_axis,
+  clipped, colour, common_option, name_room, number_text, plot_height, points_of, row_axis, step_axis, tip_content,
+  value_axis,
 } from "./library.js";
 
 /** Crosses at the top of the plot for values that were not finite. */
@@ -46,7 +47,9 @@ export function loss_chart(chart, run) {
   const held_out = { showSymbol: true, symbol: "circle", symbolSize: 7 };
   const series = [line("training", run.train, colour("c1"), { lineStyle: { color: colour("c1"), width: 1.3 } })];
   series.push(line("held-out, high precision", run.high, colour("c3"), held_out));
-  series.push(line("held-out, low path", run.low, colour("c2"), { ...held_out, lineStyle: { color: colour("c2"), width: 2, type: "dashed" } }));
+  series.push(line("held-out, low path", run.low, colour("c2"), {
+    ...held_out, lineStyle: { color: colour("c2"), width: 2, type: "dashed" },
+  }));
   for (const [curve, tint] of [[run.train, "c1"], [run.high, "c3"], [run.low, "c2"]]) {
     if (curve.bad.length > 0) series.push(bad_marks(curve, "loss", colour(tint)));
   }
@@ -54,8 +57,12 @@ export function loss_chart(chart, run) {
   const low = Math.min(...values);
   const high = Math.max(...values);
   const limits = {};
-  if (run.ceiling !== null && high > run.ceiling) limits.max = Number((run.ceiling + 0.05 * (run.ceiling - low)).toPrecision(3));
-  chart.setOption({ ...option, xAxis: step_axis(run.first, run.last, chart), yAxis: value_axis("loss (nats/token)", limits), series });
+  if (run.ceiling !== null && high > run.ceiling) {
+    limits.max = Number((run.ceiling + 0.05 * (run.ceiling - low)).toPrecision(3));
+  }
+  chart.setOption({
+    ...option, xAxis: step_axis(run.first, run.last, chart), yAxis: value_axis("loss (nats/token)", limits), series,
+  });
 }
 
 /** The gradient norm on a logarithmic axis; skipped updates are marked. */
@@ -110,7 +117,8 @@ export function timeline_chart(chart, run) {
       const [left, middle] = api.coord([api.value(1) - 0.5, api.value(0)]);
       const [right] = api.coord([api.value(2) + 0.5, api.value(0)]);
       const height = Math.min(14, api.size([0, 1])[1] * 0.66);
-      const shape = clipped({ x: left, y: middle - height / 2, width: Math.max(2, right - left), height }, params.coordSys);
+      const shape = clipped(
+        { x: left, y: middle - height / 2, width: Math.max(2, right - left), height }, params.coordSys);
       return shape && { type: "rect", shape: { ...shape, r: 2 }, style: { fill: tints[api.value(3)] } };
     },
     tooltip: {
@@ -122,20 +130,29 @@ export function timeline_chart(chart, run) {
     data: denials.map(([row, step]) => [step, row]),
     symbolSize: 8,
     itemStyle: { color: colour("denied") },
-    tooltip: { formatter: ({ value }) => tip_content(units[value[1]], [`step ${value[0]}`, "denied: no room in the budget"]) },
+    tooltip: {
+      formatter: ({ value }) => tip_content(units[value[1]], [`step ${value[0]}`, "denied: no room in the budget"]),
+    },
   };
-  chart.setOption({ ...option, xAxis: step_axis(run.first, run.last, chart), yAxis: row_axis(room, plot_height(chart, option)), series: [bar, denied] });
+  chart.setOption({
+    ...option, xAxis: step_axis(run.first, run.last, chart), yAxis: row_axis(room, plot_height(chart, option)),
+    series: [bar, denied],
+  });
 }
 
 /** Units in recovery over steps, under the budget. */
 export function use_chart(chart, run) {
   const option = common_option();
-  option.tooltip.formatter = (items) => tip_content(`step ${items[0].value[0]}`, [`units in recovery: ${items[0].value[1]}`]);
+  option.tooltip.formatter = (items) =>
+    tip_content(`step ${items[0].value[0]}`, [`units in recovery: ${items[0].value[1]}`]);
   const tint = colour("c3");
   const most = Math.max(run.budget ?? 0, ...run.use.y, 1);
   const budget = run.budget === null ? undefined : {
     silent: true, symbol: "none",
-    label: { formatter: `budget: ${run.budget}`, position: "insideEndTop", color: colour("soft"), fontSize: 12, textBorderWidth: 0 },
+    label: {
+      formatter: `budget: ${run.budget}`, position: "insideEndTop", color: colour("soft"), fontSize: 12,
+      textBorderWidth: 0,
+    },
     lineStyle: { color: colour("c2"), type: "dashed", width: 1.6 },
     data: [{ yAxis: run.budget }],
   };

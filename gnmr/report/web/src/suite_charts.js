@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Charts of a suite: curves of all arms, and the gap that each arm closes.
 import {
-  colour, common_option, is_narrow, line_colour, line_dash, lower_axis, name_room, number_text, plot_height, points_of, row_axis, step_axis, tip_content, value_axis,
+  colour, common_option, is_narrow, line_colour, line_dash, lower_axis, name_room, number_text, plot_height, points_of,
+  row_axis, step_axis, tip_content, value_axis,
 } from "./library.js";
 
-const names = { train: "loss (nats/token)", high: "loss (nats/token)", low: "loss (nats/token)", use: "budget in use (%)" };
+const names = {
+  train: "loss (nats/token)", high: "loss (nats/token)", low: "loss (nats/token)", use: "budget in use (%)",
+};
 
 /** One quantity of all arms: seeds thin, their mean thick. */
 export function arm_curves_chart(chart, data, quantity) {
@@ -12,17 +15,29 @@ export function arm_curves_chart(chart, data, quantity) {
   const series = [];
   data.arms.forEach((arm, index) => {
     const tint = line_colour(index);
-    const of_arm = { type: "line", name: arm.label, showSymbol: false, color: tint, step: quantity === "use" ? "middle" : false, emphasis: { disabled: true } };
+    const of_arm = {
+      type: "line", name: arm.label, showSymbol: false, color: tint, step: quantity === "use" ? "middle" : false,
+      emphasis: { disabled: true },
+    };
     for (const { curve } of arm[quantity].seeds) {
-      series.push({ ...of_arm, data: points_of(curve), silent: true, lineStyle: { color: tint, width: 1, opacity: 0.4 }, tooltip: { show: false } });
+      series.push({
+        ...of_arm, data: points_of(curve), silent: true, lineStyle: { color: tint, width: 1, opacity: 0.4 },
+        tooltip: { show: false },
+      });
     }
-    series.push({ ...of_arm, id: `mean ${index}`, data: points_of(arm[quantity].mean), lineStyle: { color: tint, width: 2.6, type: line_dash(index) }, z: 3 });
+    series.push({
+      ...of_arm, id: `mean ${index}`, data: points_of(arm[quantity].mean),
+      lineStyle: { color: tint, width: 2.6, type: line_dash(index) }, z: 3,
+    });
   });
   option.tooltip.formatter = (items) => {
     const means = items.filter((item) => item.seriesId.startsWith("mean "));
-    return tip_content(`step ${number_text(items[0].value[0])}`, means.map((item) => `${item.seriesName}: ${number_text(item.value[1])}`));
+    return tip_content(
+      `step ${number_text(items[0].value[0])}`,
+      means.map((item) => `${item.seriesName}: ${number_text(item.value[1])}`));
   };
-  const limits = quantity === "use" ? { min: 0, max: (range) => Math.max(110, range.max) } : loss_limits(data, quantity);
+  const limits =
+    quantity === "use" ? { min: 0, max: (range) => Math.max(110, range.max) } : loss_limits(data, quantity);
   chart.setOption({
     ...option,
     legend: { show: false, data: [...new Set(data.arms.map((arm) => arm.label))] },
@@ -65,11 +80,19 @@ export function gaps_chart(chart, data) {
           { type: "line", shape: { x1: left, y1: y - 6, x2: left, y2: y + 6 }, style: stroke },
           { type: "line", shape: { x1: right, y1: y - 6, x2: right, y2: y + 6 }, style: stroke },
           { type: "circle", shape: { cx: middle, cy: y, r: 5.5 }, style: { fill: tint } },
-          { type: "text", style: { text: is_narrow(chart) ? "" : gap.text, x: right + 10, y: y - 6, fill: colour("soft"), stroke: colour("card"), lineWidth: 4, fontSize: 12 } },
+          {
+            type: "text",
+            style: {
+              text: is_narrow(chart) ? "" : gap.text, x: right + 10, y: y - 6, fill: colour("soft"),
+              stroke: colour("card"), lineWidth: 4, fontSize: 12,
+            },
+          },
         ],
       };
     },
-    tooltip: { formatter: ({ value }) => tip_content(labels[value[3]], [data.gaps[value[3]].text || number_text(value[2])]) },
+    tooltip: {
+      formatter: ({ value }) => tip_content(labels[value[3]], [data.gaps[value[3]].text || number_text(value[2])]),
+    },
     z: 3,
     markLine: {
       z: 1, silent: true, symbol: "none", label: { show: false }, lineStyle: { color: colour("soft"), type: "dashed" },

@@ -14,7 +14,9 @@ export function share_zoom(chart, group) {
     const { start, end } = chart.getOption().dataZoom[0];
     passing_on = true;
     for (const other of members) {
-      if (other !== chart && !other.isDisposed()) other.dispatchAction({ type: "dataZoom", dataZoomIndex: 0, start, end });
+      if (other !== chart && !other.isDisposed()) {
+        other.dispatchAction({ type: "dataZoom", dataZoomIndex: 0, start, end });
+      }
     }
     passing_on = false;
   });
