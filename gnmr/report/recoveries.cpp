@@ -36,9 +36,10 @@ class HistoryBuilder {
       }
       take_events(entry);
     }
-    for (const auto& [unit, admitted] : open_) {
-      const std::int64_t first = later(admitted, 1 + lag_);
-      history_.recoveries.push_back({unit, first, std::max(first, last_step_), RecoveryEnd::open, admitted});
+    for (const auto& [unit, begun] : open_) {
+      const std::int64_t first = later(begun.step, 1 + lag_);
+      history_.recoveries.push_back(
+          {unit, first, std::max(first, last_step_), RecoveryEnd::open, begun.step, begun.standing});
     }
     std::sort(history_.recoveries.begin(), history_.recoveries.end(), [](const Recovery& a, const Recovery& b) {
       return std::pair(a.first_step, a.unit) < std::pair(b.first_step, b.unit);
@@ -47,6 +48,11 @@ class HistoryBuilder {
   }
 
  private:
+  struct Begun {
+    std::int64_t step;
+    bool standing;
+  };
+
   std::size_t index_of(const std::string& name) {
     const auto [found, added] = index_.emplace(name, history_.units.size());
     if (added) {
@@ -73,7 +79,8 @@ class HistoryBuilder {
     std::unordered_map<std::size_t, std::size_t> of_this_step;
     for (const io::JournalEvent& event : entry.events) {
       const std::size_t unit = index_of(event.unit);
-      if (event.event == io::JournalEventKind::admitted) open_.emplace(unit, entry.number);
+      const bool stands = event.event == io::JournalEventKind::standing;
+      if (stands || event.event == io::JournalEventKind::admitted) open_.emplace(unit, Begun{entry.number, stands});
       if (event.event == io::JournalEventKind::denied) history_.denials.push_back({unit, entry.number});
       ++history_.events_of_unit[unit];
       const auto [found, added] = of_this_step.emplace(unit, history_.events.size());
@@ -100,10 +107,11 @@ class HistoryBuilder {
     Recovery recovery{.unit = unit, .end = helped ? RecoveryEnd::released : RecoveryEnd::futile};
     const auto open = open_.find(unit);
     // Where the journal begins in the middle of a recovery, so does what is shown of it.
-    recovery.first_step = open == open_.end() ? journal_.steps.front().number : later(open->second, 1 + lag_);
+    recovery.first_step = open == open_.end() ? journal_.steps.front().number : later(open->second.step, 1 + lag_);
     recovery.last_step = std::max(recovery.first_step, later(step, lag_));
     if (open != open_.end()) {
-      recovery.admitted_step = open->second;
+      recovery.admitted_step = open->second.step;
+      recovery.standing = open->second.standing;
       open_.erase(open);
     }
     history_.recoveries.push_back(recovery);
@@ -114,7 +122,7 @@ class HistoryBuilder {
   std::int64_t lag_ = 0;
   std::int64_t last_step_ = 0;
   std::unordered_map<std::string, std::size_t> index_;
-  std::unordered_map<std::size_t, std::int64_t> open_;    // who is in recovery, and since which decision
+  std::unordered_map<std::size_t, Begun> open_;           // who is in recovery, and since which decision
   std::unordered_map<std::size_t, std::int64_t> futile_;  // step of the last futile event
 };
 

@@ -24,6 +24,7 @@ struct Recovery {
   std::int64_t last_step = 0;
   RecoveryEnd end = RecoveryEnd::released;
   std::optional<std::int64_t> admitted_step = {};  // that decided it; absent where it began before the journal
+  bool standing = false;                           // its error was always far above that of other units
 };
 
 /// A unit that asked for recovery and found no room.

@@ -110,6 +110,7 @@ class StoryBuilder {
     for (const Recovery& recovery : history.recoveries) {
       summary.futile += recovery.end == RecoveryEnd::futile ? 1U : 0U;
       summary.open += recovery.end == RecoveryEnd::open ? 1U : 0U;
+      summary.standing += recovery.standing ? 1U : 0U;
     }
     summary.denials = history.denied_count;
     summary.common_steps = history.common_steps;

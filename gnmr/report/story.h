@@ -42,7 +42,8 @@ struct StorySummary {
   std::uint64_t dismissed = 0;  // alarms of the norms that a patrol answered
   std::uint64_t spent = 0;      // alarms that had no rerun because the cap was reached
   std::uint64_t recoveries = 0;
-  std::uint64_t by_error = 0;  // of these, the others are by norms
+  std::uint64_t by_error = 0;  // of these; those that are neither by error nor standing are by norms
+  std::uint64_t standing = 0;  // of these, standing ones
   std::uint64_t futile = 0;
   std::uint64_t relapses = 0;
   std::uint64_t open = 0;  // at the end

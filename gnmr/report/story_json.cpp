@@ -151,6 +151,7 @@ Json summary_json(const StorySummary& summary) {
   for (const auto& [verdict, count] : summary.verdicts) object["verdicts"][verdict] = count;
   object["recoveries"] = summary.recoveries;
   object["by_error"] = summary.by_error;
+  object["standing"] = summary.standing;
   object["futile"] = summary.futile;
   object["relapses"] = summary.relapses;
   object["open"] = summary.open;

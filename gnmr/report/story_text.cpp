@@ -163,10 +163,11 @@ std::vector<std::string> summary_lines(const StorySummary& summary) {
   }
   line("reruns", grouped(summary.worth.reruns) + verdicts);
   line(summary.watch_only ? "would-be recoveries" : "recoveries",
-       fmt::format("{} ({} by error, {} by norm; {} futile, {}, {} open at the end)", grouped(summary.recoveries),
+       fmt::format("{} ({} by error, {} by norm{}; {} futile, {}, {} open at the end)", grouped(summary.recoveries),
                    grouped(summary.by_error),
-                   grouped(summary.recoveries - std::min(summary.recoveries, summary.by_error)),
-                   grouped(summary.futile), counted(summary.relapses, "relapse"), grouped(summary.open)));
+                   grouped(summary.recoveries - std::min(summary.recoveries, summary.by_error + summary.standing)),
+                   summary.standing > 0 ? ", " + grouped(summary.standing) + " standing" : "", grouped(summary.futile),
+                   counted(summary.relapses, "relapse"), grouped(summary.open)));
   line("denials", grouped(summary.denials));
   line("share in recovery",
        fmt::format("mean {}, peak {} ({})", percent_text(summary.share.mean), percent_text(summary.share.peak),

@@ -58,6 +58,19 @@ TEST_F(Recoveries, LagMovesThemByAStep) {
   EXPECT_EQ(history.in_use.at(0).step, 12);
 }
 
+TEST_F(Recoveries, StandingOnesAreRecoveriesTooAndMayGiveTheirPlaceToAcuteOnes) {
+  step(40, 1, {{"a", JournalEventKind::standing}});
+  step(50, 1, {{"b", JournalEventKind::risk}, {"b", JournalEventKind::admitted}, {"a", JournalEventKind::released}});
+  step(60, 1, {{"b", JournalEventKind::released}, {"a", JournalEventKind::standing}});
+  const RecoveryHistory history = recovery_history(journal_);
+  ASSERT_EQ(history.recoveries.size(), 3U);
+  EXPECT_TRUE(history.recoveries[0].standing && !history.recoveries[1].standing && history.recoveries[2].standing);
+  EXPECT_EQ(history.recoveries[0].first_step, 41);
+  EXPECT_EQ(history.recoveries[0].last_step, 50);
+  EXPECT_EQ(history.recoveries[2].end, RecoveryEnd::open);
+  EXPECT_EQ(history.events[0].what, "standing");
+}
+
 TEST_F(Recoveries, FutileOpenAndThoseThatBeganBeforeTheJournal) {
   step(5, 1, {{"a", JournalEventKind::futile}, {"a", JournalEventKind::released}});
   step(6, 1, {{"b", JournalEventKind::admitted}});
