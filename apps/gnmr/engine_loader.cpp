@@ -46,7 +46,7 @@ run::Engine& load_engine() {
     return *engine;
   }
   throw Error("the training engine is not there (looked for " + looked +
-              "): it is built where a Python with torch is found; `pip install torch==2.13.0`, then `make build`");
+              "): it is built if a Python with torch is found; `pip install torch==2.13.0`, then `make build`");
 }
 
 }  // namespace gnmr::app

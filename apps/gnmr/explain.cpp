@@ -32,21 +32,19 @@ int explain(const ExplainArguments& arguments) {
 
 constexpr const char* kExplainFooter =
     "The summary is of the whole run; then comes what happened, episode by episode, each with its verdict first:\n"
-    "  numeric    low paths of units stood out when the step was run again: these units went to recovery\n"
+    "  numeric    errors of low paths were above their limit in the rerun: these units went to recovery\n"
     "  common     high precision showed it too: the cause is the data or the optimizer\n"
     "  unlocated  high precision did not show it, and no unit's low path was above its limit: errors of several units\n"
     "             together, or a fault that does not repeat (journals of earlier versions call it gone)\n"
     "An episode is a step that was run again or sent units to recovery, with their release; successive steps with a\n"
-    "common cause or nothing but denials; a mode, a resume, a note. Where there are more than --limit, modes, reruns,\n"
-    "relapses and severe recoveries stay.\n\n"
-    "What it was worth: a rerun is helpful where it was numeric and the gradient that made the update is 0.1 or more\n"
-    "(relative) from the alarmed one; slight where less; wasted where the cause was common. A recovery is worth what "
-    "the\n"
-    "rerun of the step that admitted it measured. It costs its share of that rerun, and what its steps in high "
-    "precision\n"
-    "took beyond the usual, which is estimated: docs/report.md says how.\n\n"
+    "common cause or nothing but denials; a mode, a resume, a note. If there are more than --limit, modes,\n"
+    "reruns, relapses and severe recoveries stay.\n\n"
+    "What it was worth: a rerun is helpful if it was numeric and the gradient that made the update is 0.1 or more\n"
+    "(relative) from the alarmed one; slight if less; wasted if the cause was common. A recovery is worth what\n"
+    "the rerun of the step that admitted it measured. It costs its share of that rerun, and what its steps in high\n"
+    "precision took beyond the usual, which is estimated (docs/report.md).\n\n"
     "Examples:\n"
-    "  gnmr explain runs/fp8                               the story of a run\n"
+    "  gnmr explain runs/fp8                               what happened in a run\n"
     "  gnmr explain runs/fp8 --unit '*.mlp.down' --from 5000 --to 6000\n"
     "  gnmr explain runs/fp8/journal.jsonl --limit 0       all episodes, from the journal alone\n"
     "  gnmr explain runs/fp8 --json | jq '.audit, .recoveries'\n"
@@ -55,7 +53,7 @@ constexpr const char* kExplainFooter =
 }  // namespace
 
 void add_explain_command(CLI::App& program, Command& chosen) {
-  CLI::App* const command = program.add_subcommand("explain", "Tell what happened in a run, from its journal");
+  CLI::App* const command = program.add_subcommand("explain", "Show what happened in a run, from its journal");
   const auto arguments = std::make_shared<ExplainArguments>();
   report::StorySettings& settings = arguments->settings;
   command
@@ -66,7 +64,7 @@ void add_explain_command(CLI::App& program, Command& chosen) {
       ->type_name("RUN|FILE");
   add_whole(*command, "--limit",
             [&settings](std::int64_t limit) { settings.limit = static_cast<decltype(settings.limit)>(limit); },
-            "Episodes to tell at most [40], and recoveries; the weightiest are told; 0: all of them", {.low = 0});
+            "At most this many episodes, and recoveries, the most important ones [40]; 0: all", {.low = 0});
   command->add_option("--unit", settings.unit_glob, "Only episodes with a unit whose name fits: `*.down`, `layers.3.*`")
       ->type_name("GLOB");
   add_whole(

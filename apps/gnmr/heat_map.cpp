@@ -27,7 +27,7 @@ std::size_t band_of(float log2_ratio) {
   return static_cast<std::size_t>(std::lower_bound(kBands.begin(), kBands.end(), log2_ratio) - kBands.begin());
 }
 
-/// Cut to `width` characters (not bytes), from the left: the end of a unit's name tells most.
+/// Cut to `width` characters (not bytes), from the left: the end of a unit's name matters most.
 std::string fitted(const std::string& text, std::size_t width) {
   std::vector<std::size_t> starts;
   for (std::size_t i = 0; i < text.size(); ++i) {

@@ -9,11 +9,11 @@
 #include "gnmr/commands.h"
 #include "gnmr/exit_codes.h"
 #include "gnmr/flag_values.h"
+#include "gnmr/lab/experiment/fault_kinds.h"
 #include "gnmr/lab/fault_suite.h"
 #include "gnmr/lab/regimes.h"
 #include "gnmr/lab_faults.h"
 #include "gnmr/lab_suites.h"
-#include "gnmr/run/fault_kinds.h"
 
 namespace gnmr::app {
 namespace {
@@ -72,11 +72,11 @@ void add_stress(CLI::App& lab_command, Command& chosen) {
 
 std::string faults_footer() {
   std::string text = "Faults, by site (docs/faults.md):\n";
-  for (const run::FaultKindSpec& spec : run::fault_kinds()) {
-    text += fmt::format("  {:<18} {}\n", spec.name, run::to_string(spec.site));
+  for (const lab::FaultKindSpec& spec : lab::fault_kinds()) {
+    text += fmt::format("  {:<18} {}\n", spec.name, lab::to_string(spec.site));
   }
   text += "  KIND:once          in one step, gone when it is run again\n";
-  text += "  none               nothing: what being watched costs (--steps 2000 says more)\n";
+  text += "  none               nothing: what the controller costs (--steps 2000 is more precise)\n";
   text += "Arms:\n";
   for (const lab::Arm& arm : lab::fault_arms()) text += fmt::format("  {:<18} {}\n", arm.name, arm.about);
   text += "  ARM:NAME=VALUE,... with other settings or options, a rival with other parameters: for sweeps\n";

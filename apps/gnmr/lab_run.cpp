@@ -57,7 +57,7 @@ lab::SuiteRequest request_from(const LabArguments& arguments, const std::string&
 
 std::vector<std::string> notes_for(const lab::SuiteRequest& request, const LabArguments& arguments) {
   std::vector<std::string> notes;
-  const run::ExperimentSettings experiment = lab::settings_from_texts(request.texts).experiment;
+  const lab::ExperimentSettings experiment = lab::settings_from_texts(request.texts).experiment;
   if (!experiment.faults.empty()) {
     std::string kinds;
     for (const std::string& kind : experiment.faults) kinds += (kinds.empty() ? "" : ", ") + kind;

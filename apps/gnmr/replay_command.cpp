@@ -30,7 +30,8 @@ void add_input_flags(CLI::App& command, ReplayRequest& request) {
 void add_output_flags(CLI::App& command, ReplayRequest& request) {
   constexpr const char* kGroup = "Output";
   command
-      .add_option("--decisions", request.decisions_path, "Write a decision a step (JSON Lines); - is standard output")
+      .add_option("--decisions", request.decisions_path,
+                  "Write one decision per step (JSON Lines); - is standard output")
       ->type_name("FILE")
       ->group(kGroup);
   command.add_option("--journal", request.journal_path, "Write the journal (JSON Lines); - is standard output")

@@ -20,7 +20,7 @@
 namespace gnmr::app {
 namespace {
 
-/// Bytes that tell the progress line how far they are: also while a log is read ahead, before its first row.
+/// Counts bytes for the progress line, also while a log is read ahead, before its first row.
 class WatchedSource : public io::ByteSource {
  public:
   WatchedSource(std::unique_ptr<io::ByteSource> inner, ProgressLine& progress)

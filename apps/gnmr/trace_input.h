@@ -39,7 +39,7 @@ void check_trace_flags(TraceRequest& request);
 /// The runs of the trace where it has several and the command line names none; one or none where it is one run.
 std::vector<std::string> runs_to_read(const TraceRequest& request);
 
-/// Opens the trace; `progress` is told of every byte, also while a log is read ahead, and must outlive the reader.
+/// Opens the trace; `progress` is called for every byte, also while a log is read ahead, and must outlive the reader.
 std::unique_ptr<io::TraceReader> open_watched_trace(const TraceRequest& request, ProgressLine& progress);
 
 /// The units of the trace, with costs and groups where there is a file of them.
@@ -73,7 +73,7 @@ class TruthBeside {
   std::uint64_t unknown_ = 0;
 };
 
-/// Errors of low paths beside the trace, one a unit and step, as a CSV like a trace. Units and steps that it does not
+/// Errors of low paths beside the trace, one per unit and step, as a CSV like a trace. Units and steps that it does not
 /// have were not measured; a column that is no unit is an `Error`.
 class EvidenceBeside {
  public:

@@ -114,10 +114,14 @@ void TrainView::finished(const run::TrainOutcome& outcome) {
   }
   if (outcome.unit_steps > 0 && start_.info.controller != "none") {
     const auto unit_steps = static_cast<double>(outcome.unit_steps);
-    print(fmt::format("{} ({:.2f} per thousand unit-steps), {}, {:.2f}% of unit-steps in recovery",
+    const auto in_recovery = static_cast<double>(outcome.recovered_steps);
+    const auto in_trials = static_cast<double>(outcome.trials) * static_cast<double>(start_.info.units);
+    print(fmt::format("{} ({:.2f} per thousand unit-steps), {}, {} at the end; {:.2f}% of unit-steps in recovery, "
+                      "{:.2f}% in high precision with trials",
                       counted(outcome.risks, "risk"), 1000 * static_cast<double>(outcome.risks) / unit_steps,
                       counted(outcome.admissions, "recovery", "recoveries"),
-                      100 * static_cast<double>(outcome.recovered_steps) / unit_steps));
+                      counted(outcome.standing, "standing recovery", "standing recoveries"),
+                      100 * in_recovery / unit_steps, 100 * (in_recovery + in_trials) / unit_steps));
     if (outcome.alarms + outcome.dismissed > 0) {
       print(
           fmt::format("{} alarmed, {} answered by the patrol{}; {} and {}, {:.1f}% of the "
@@ -127,6 +131,9 @@ void TrainView::finished(const run::TrainOutcome& outcome) {
                       counted(outcome.trials, "trial"), counted(outcome.replays, "replay"),
                       100 * outcome.rerun_seconds / outcome.step_seconds));
     }
+  }
+  if (outcome.refreshes > 0) {
+    print(counted(outcome.refreshes, "scale was", "scales were") + " renewed before its interval was over (--refresh)");
   }
   if (outcome.step_seconds > 0) {
     print(fmt::format("of the steps' time {:.2f}% went into norms (clipping needs them too) and {:.2f}% into control",

@@ -106,8 +106,8 @@ typedef struct gnmr_backend {
   size_t struct_size; /* sizeof(gnmr_backend) */
   int32_t can_rerun;  /* not 0: a step can run again before its update; without: neither trial nor replay */
   int32_t can_hold;   /* not 0: `action` of an outcome is followed, and with lag 1 you have a gate that holds updates by
-                         gnmr_gate_flags and the rules of docs/algorithm.md ("With a gate"). A caller without one says 0:
-                         else alarms by norms, which the gate should have raised, are lost */
+                         gnmr_gate_flags and the rules of docs/algorithm.md ("With a gate"). Without one say 0: else
+                         alarms by norms, which the gate should have raised, are lost */
   uint32_t sites;     /* errors per unit, 0 to 16 */
   uint32_t reserved;
   const double* expected_errors; /* the format's own error of each site, 0: unknown; NULL: none is known */

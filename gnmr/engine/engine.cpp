@@ -25,7 +25,7 @@ class TorchEngine : public run::Engine {
     try {
       const std::unique_ptr<nn::Collective> ranks =
           group.empty() ? std::make_unique<nn::Collective>() : nn::process_group(group);
-      train::Trainer trainer(settings, observer, *ranks, make_experiment);
+      train::Trainer trainer(settings, observer, *ranks, makers());
       return trainer.run();
     } catch (const c10::Error& error) {
       throw std::runtime_error(std::string("torch: ") + error.what_without_backtrace());

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-/// Whether the controller's decisions are carried out; elsewhere its journal tells what it would have done.
+/// Whether the controller's decisions are carried out; elsewhere its journal has what it would have done.
 bool switches(const run::RunInfo& info) {
   return info.settings.controller == "gnmr" && info.settings.random_units.empty() && !info.settings.experiment.oracle;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A cell's result as a JSON object, for files that hold more than one. Only for sources that have nlohmann/json.
+// A cell's result as a JSON object, for files that hold more than one. Only for sources that link gnmr_json.
 #pragma once
 
 #include "gnmr/io/json.h"

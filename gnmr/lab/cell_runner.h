@@ -42,7 +42,7 @@ struct CellStatus {
   std::vector<ProgressPoint> points = {};  // of a cell that runs, or has run here
 };
 
-/// Who is told.
+/// Progress goes there.
 class SuiteObserver {
  public:
   virtual ~SuiteObserver() = default;

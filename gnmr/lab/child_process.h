@@ -2,7 +2,7 @@
 // A program that runs beside this one, in a process group of its own.
 //
 // Its output goes to a log file, its input is empty. A Ctrl-C on the terminal does not reach it: whoever started it
-// tells it to stop. It is asked to stop (SIGTERM) when this process dies, however that happens.
+// asks it to stop. It is asked to stop (SIGTERM) when this process dies, however that happens.
 //
 // Goals: no zombie, no orphan, no descriptor left behind. Non-goals: talking to it. One thread; the one that starts a
 // child must live as long as it.

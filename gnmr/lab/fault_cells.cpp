@@ -12,10 +12,10 @@
 #include "gnmr/io/json.h"
 #include "gnmr/io/text_error.h"
 #include "gnmr/lab/cell_json.h"
+#include "gnmr/lab/experiment/fault_kinds.h"
 #include "gnmr/lab/fault_suite.h"
 #include "gnmr/lab/suite.h"
 #include "gnmr/lab/suite_file.h"
-#include "gnmr/run/fault_kinds.h"
 #include "gnmr/run/run_folder.h"
 
 namespace gnmr::lab {
@@ -122,7 +122,7 @@ FaultCell fault_cell_of(const io::JsonObject& object) {
 
 /// Where a fault and an arm stand in their tables; what is not there comes behind, by name.
 auto order_of(const FaultCell& cell) {
-  const auto kinds = run::fault_kinds();
+  const auto kinds = fault_kinds();
   const std::string kind = cell.fault.substr(0, cell.fault.find(':'));
   const auto fault = std::find_if(kinds.begin(), kinds.end(), [&](const auto& spec) { return spec.name == kind; });
   const std::vector<Arm>& arms = fault_arms();

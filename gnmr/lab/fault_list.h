@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// faults.jsonl: the faults that were injected into a run, a line each (docs/faults.md).
+// faults.jsonl: the faults that were injected into a run, one line each (docs/faults.md).
 //
 //   {"kind":"fault","fault":"saturate","site":"cast","layer":"layers.0.q","first":60,"last":64,"transient":false,...}
 //

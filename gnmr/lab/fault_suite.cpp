@@ -8,9 +8,9 @@
 #include "gnmr/core/error.h"
 #include "gnmr/core/message_text.h"
 #include "gnmr/io/json_text.h"
+#include "gnmr/lab/experiment/fault_kinds.h"
 #include "gnmr/lab/setting_texts.h"
 #include "gnmr/lab/suite.h"
-#include "gnmr/run/fault_kinds.h"
 
 namespace gnmr::lab {
 namespace {
@@ -32,62 +32,66 @@ constexpr const char* kNeverByFall = "fall_tau=0";
 std::vector<Arm> references() {
   return {{"high",
            "high precision",
-           "Every product in high precision, no faults; the controller only watches",
+           "Every GEMM in high precision, no faults; the controller only watches",
            {"recipe=none", "controller=watch", "selector=norms", "faults=", "harm=false"}},
           {"none",
            "no recovery",
            "The recipe with the faults; the controller only watches",
-           {"controller=watch", "selector=norms"}}};
+           {"controller=watch", "selector=norms", "coarse_error=0"}}};
 }
 
 std::vector<Arm> selectors() {
-  return {
-      {"paper", "paper", "GNMR with the preset `paper`: norms alone, fixed thresholds", {"preset=paper"}},
-      {"norms", "norms", "Norms say which units recover", {"selector=norms"}},
-      {"evidence",
-       "casts' evidence",
-       "What casts did to operands says it, and the step is run again with these units high (as TransformerEngine's "
-       "AutoswitchGemm is proposed to)",
-       {"selector=evidence", "evidence_from=casts", "guard=replay"}},
-      {"patrol",
-       "patrol",
-       "The patrol's errors say it, without alarm or trial",
-       {"selector=evidence", "evidence_from=patrol"}},
-      {"trial", "trial", "An alarm, a trial, the units whose low paths are off", {"selector=trial"}},
-      {"random",
-       "random units",
-       "As many units in recovery as `trial` had with the same seed, chosen at random",
-       {"selector=norms"},
-       ArmRule::random_units,
-       "trial"}};
+  return {{"paper", "paper", "GNMR with the preset `paper`: norms alone, fixed thresholds", {"preset=paper"}},
+          {"norms", "norms", "Norms decide which units recover", {"selector=norms", "coarse_error=0"}},
+          {"evidence",
+           "evidence of quantization",
+           "What quantization did to operands decides, and the step is run again with these units high (as "
+           "TransformerEngine's "
+           "AutoswitchGemm is proposed to)",
+           {"selector=evidence", "evidence_from=casts", "guard=replay"}},
+          {"patrol",
+           "patrol",
+           "The patrol's errors decide, without alarm or trial",
+           {"selector=evidence", "evidence_from=patrol"}},
+          {"trial", "trial", "An alarm, a trial, the units whose low paths are off", {"selector=trial"}},
+          {"random",
+           "random units",
+           "As many units in recovery as `trial` had with the same seed, chosen at random",
+           {"selector=norms", "coarse_error=0"},
+           ArmRule::random_units,
+           "trial"}};
 }
 
 std::vector<Arm> rivals() {
   std::vector<Arm> arms;
   for (const char* const name : {"zclip", "adagc", "stable-spam", "olmo-skip"}) {
-    arms.push_back({name,
-                    name,
-                    "What others do to gradients, no recovery (docs/rivals.md)",
-                    {fmt::format("rival={}", name), "controller=watch", "selector=norms", "harm=false"}});
+    arms.push_back(
+        {name,
+         name,
+         "What others do to gradients, no recovery (docs/rivals.md)",
+         {fmt::format("rival={}", name), "controller=watch", "selector=norms", "coarse_error=0", "harm=false"}});
   }
   return arms;
 }
 
 std::vector<Arm> bounds() {
-  return {
-      {"oracle", "oracle", "Layers with a fault are in recovery, known beforehand", {"oracle=true", "selector=norms"}},
-      {"ends-high",
-       "ends high",
-       "The first and the last block always in high precision, no detector",
-       {"controller=watch", "selector=norms"},
-       ArmRule::ends_high,
-       "none"}};
+  return {{"oracle",
+           "oracle",
+           "Layers with a fault are in recovery, known beforehand",
+           {"oracle=true", "selector=norms", "coarse_error=0"}},
+          {"ends-high",
+           "ends high",
+           "The first and the last block always in high precision, no detector",
+           {"controller=watch", "selector=norms", "coarse_error=0"},
+           ArmRule::ends_high,
+           "none"}};
 }
 
 std::vector<Arm> guards() {
   std::vector<Arm> arms;
   const auto add = [&](const std::string& guard, const char* about) {
-    arms.push_back({"norms-" + guard, "norms + " + guard, about, {"selector=norms", "guard=" + guard}});
+    arms.push_back(
+        {"norms-" + guard, "norms + " + guard, about, {"selector=norms", "coarse_error=0", "guard=" + guard}});
   };
   add("clip", "Norms; the gradients of the candidates are clipped to their mean");
   add("skip", "Norms; an alarmed step has no update");
@@ -118,7 +122,7 @@ std::vector<Arm> ablations() {
 
 std::string kinds_text() {
   std::string text;
-  for (const run::FaultKindSpec& spec : run::fault_kinds()) text += std::string(spec.name) + ", ";
+  for (const FaultKindSpec& spec : fault_kinds()) text += std::string(spec.name) + ", ";
   return text;
 }
 
@@ -126,19 +130,19 @@ std::string kinds_text() {
 
 FaultSubject fault_subject(std::string_view name) {
   if (name == kNoFault) return {.name = kNoFault, .folder = kNoFault, .texts = {"faults=", "harm=false"}};
-  const std::optional<run::FaultChoice> choice = run::parse_fault(name);
+  const std::optional<FaultChoice> choice = parse_fault(name);
   if (!choice) {
     throw Error(
         fmt::format("no fault is named {}; there are {}each but bad-batch also with :once, none, required and all{}",
                     io::in_quotes(name), kinds_text(),
-                    did_you_mean(name.substr(0, name.find(':')), run::fault_kinds(),
-                                 [](const run::FaultKindSpec& spec) { return spec.name; })));
+                    did_you_mean(name.substr(0, name.find(':')), fault_kinds(),
+                                 [](const FaultKindSpec& spec) { return spec.name; })));
   }
   std::string folder(name);
   std::replace(folder.begin(), folder.end(), ':', '-');
   return {.name = std::string(name),
           .folder = std::move(folder),
-          .site = std::string(run::to_string(run::site_of(choice->kind))),
+          .site = std::string(to_string(site_of(choice->kind))),
           .texts = {fmt::format("faults={}", name)}};
 }
 
@@ -153,7 +157,7 @@ std::vector<FaultSubject> fault_subjects(std::span<const std::string> names) {
     if (name == kRequired) {
       for (const std::string& kind : required_faults()) add(kind);
     } else if (name == kAll) {
-      for (const run::FaultKindSpec& spec : run::fault_kinds()) add(spec.name);
+      for (const FaultKindSpec& spec : fault_kinds()) add(spec.name);
     } else {
       add(name);
     }

@@ -119,9 +119,8 @@ Summary overview(const std::vector<FaultTable>& tables) {
 std::string fault_tables_markdown(const std::vector<FaultTable>& tables) {
   std::string text =
       "# Injected faults, with ground truth\n\n"
-      "Written by `gnmr lab faults`. Faults are INJECTED; behind each stands its site: before the cast of a low path, "
-      "in "
-      "it, after it, or of the run.\n\n"
+      "Written by `gnmr lab faults`. Faults are INJECTED; each is followed by its site: before, in or after the "
+      "quantization of a low path, or the run.\n\n"
       "## Gap closed\n\n"
       "(none - arm) / (none - high), paired by seed: mean and 95% interval over seeds.\n\n";
   text += table_markdown(overview(tables));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tables of the fault lab: one a fault, and one of all faults.
+// The tables of the fault lab: one per fault, and one of all faults.
 //
 // Goals: the same table from a suite that has just been run and from files of results; Markdown that can be kept
 // beside them. Non-goals: layout for a terminal.
@@ -24,7 +24,7 @@ struct FaultTable {
 /// A table a fault, of cells that have been merged.
 std::vector<FaultTable> fault_tables(const std::vector<FaultCell>& cells);
 
-/// A row an arm, a column a fault: the gap closed, and for a healthy run the change of the loss.
+/// A row per arm, a column per fault: the gap closed, and for a healthy run the change of the loss.
 Summary overview(const std::vector<FaultTable>& tables);
 
 /// All of it as Markdown: the overview, then each fault.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much of the loss that low precision costs an arm wins back, and whether that can be told from noise.
+// How much of the loss that low precision costs an arm wins back, and whether that is more than noise.
 //
 // Cells are paired by seed. The gap of a seed is low - high; the share closed by an arm is (low - arm) / (low - high).
 // Intervals are Student's, at 95%, over seeds; one seed has none.
 //
 // Goals: noise is not a gain: where the gap's own interval holds 0 there is nothing to close. Non-goals: seeds that did
-// not end with a number; whoever asks must tell of those instead.
+// not end with a number; the caller must report those instead.
 #pragma once
 
 #include <cstddef>
@@ -47,7 +47,7 @@ struct GapClosed {
   Estimate gap = {};     // low - high
   Estimate closed = {};  // mean of the seeds' shares; a count of 0 where there is no gap
 
-  /// Whether there is a gap that can be told from noise; with one seed, whether there is any.
+  /// Whether there is a gap that is more than noise; with one seed, whether there is any.
   bool has_gap() const { return closed.count > 0; }
 };
 

@@ -44,7 +44,7 @@ void ProgressFollower::take(const std::string& line) {
     if (kind == "resume") return;
     points_.push_back({.step = step, .loss = object.number("loss"), .recovered = object.whole("recovered")});
   } catch (const Error&) {
-    // A picture of a run must not stop it: whoever measures the run at its end will tell.
+    // A picture of a run must not stop it: whoever measures the run at its end reports it.
   }
 }
 

@@ -15,9 +15,9 @@ namespace {
 /// Delayed scaling whose scales are looked at again only every `interval` steps.
 std::string stale_recipe(int interval) {
   const auto operand = [interval](std::string_view name, std::string_view format) {
-    return fmt::format(
-        R"(  "{}": {{"format": "{}", "scaling": "delayed", "history": 16, "interval": {}, "choice": "largest", "margin": 0}})",
-        name, format, interval);
+    return fmt::format(R"(  "{}": {{"format": "{}", "scaling": "delayed", "history": 16, "interval": {}, )"
+                       R"("choice": "largest", "margin": 0}})",
+                       name, format, interval);
   };
   return fmt::format(
              "{{\n  \"name\": \"fp8-stale-{0}\",\n"
@@ -38,8 +38,8 @@ std::string names_of(const std::vector<Named>& all) {
 
 const std::vector<Regime>& regimes() {
   static const std::vector<Regime> all{
-      {"int4-act", "Activations in 4-bit integers with one scale a tensor", {"recipe=int4-act"}},
-      {"int3-act", "Activations in 3-bit integers with one scale a tensor", {"recipe=int3-act"}},
+      {"int4-act", "Activations in 4-bit integers with one scale per tensor", {"recipe=int4-act"}},
+      {"int3-act", "Activations in 3-bit integers with one scale per tensor", {"recipe=int3-act"}},
       {"nvfp4", "Every operand in NVFP4", {"recipe=nvfp4"}},
       {"fp8-stale-32",
        "FP8 with scales that are updated every 32 steps, at a high learning rate",
@@ -50,11 +50,11 @@ const std::vector<Regime>& regimes() {
        {"lr=0.01"},
        stale_recipe(100)},
       {"outliers",
-       "8-bit integers with a scale a row, and one channel in 32 thirty times as large as the others",
+       "8-bit integers with a scale per row, and one channel in 32 thirty times as large as the others",
        {"recipe=int8", "outliers=30"}},
       {"long", "FP8 with delayed scaling, five times as many steps", {"recipe=fp8-delayed", "steps=2000"}},
       {"faults",
-       "FP8 with one scale a tensor and INJECTED faults (saturate, overflow)",
+       "FP8 with one scale per tensor and INJECTED faults (saturate, overflow)",
        {"recipe=fp8-tensorwise", "faults=saturate overflow", "max_o=3"}},
   };
   return all;
@@ -75,17 +75,17 @@ const std::vector<Arm>& stress_arms() {
   static const std::vector<Arm> all{
       {"high",
        "high precision",
-       "Every product in high precision; the controller only watches",
+       "Every GEMM in high precision; the controller only watches",
        {"recipe=none", "controller=watch", "faults="}},
       {"low",
        "low precision",
        "The regime's recipe everywhere; the controller only watches",
-       {"controller=watch", "selector=norms"}},
+       {"controller=watch", "selector=norms", "coarse_error=0"}},
       {"gnmr",
        "GNMR",
        "Units at fault recover in high precision; the default preset, with trials",
        {"controller=gnmr"}},
-      {"paper", "GNMR, paper", "The same with the preset `paper`", {"controller=gnmr", "preset=paper"}},
+      {"paper", "GNMR, paper", "The same with the preset `paper`", {"controller=gnmr", "preset=paper", "refresh=0"}},
       {"random",
        "random units",
        "As many units in recovery as GNMR had with the same seed, chosen at random",
@@ -95,13 +95,25 @@ const std::vector<Arm>& stress_arms() {
       {"ends-high",
        "ends high",
        "The first and the last block always in high precision, no detector",
-       {"controller=watch", "selector=norms"},
+       {"controller=watch", "selector=norms", "coarse_error=0"},
        ArmRule::ends_high,
        "low"},
       {"norms",
        "GNMR, norms",
        "GNMR without trials: units at risk by their norms recover",
-       {"controller=gnmr", "selector=norms"}},
+       {"controller=gnmr", "selector=norms", "coarse_error=0", "refresh=0"}},
+      {"acute",
+       "GNMR, acute only",
+       "GNMR without standing recovery and refresh: only units with sudden trouble recover",
+       {"controller=gnmr", "coarse_error=0", "refresh=0"}},
+      {"refresh",
+       "refresh only",
+       "Scales of delayed scaling that no longer fit are renewed; no unit recovers",
+       {"controller=gnmr", "selector=norms", "coarse_error=0", "max_o=0"}},
+      {"down-high",
+       "`down` high",
+       "The layers named `down` always in high precision, a rule that people use",
+       {"controller=watch", "selector=norms", "coarse_error=0", "always_high=*.down"}},
   };
   return all;
 }
@@ -127,7 +139,7 @@ std::vector<Arm> choose_arms(const std::vector<Arm>& all, std::span<const std::s
 
 std::vector<Arm> choose_arms(std::span<const std::string> names) { return choose_arms(stress_arms(), names); }
 
-// Many short sequences make norms that are steady enough for one layer's fault to stand out, and a learning rate at
+// Many short sequences make norms that are steady enough for one layer's fault to show, and a learning rate at
 // which a seed decides little: with 8 sequences of 128 tokens and a rate of 0.003 two runs differ by as much as a fault
 // costs.
 const std::vector<std::string>& stress_texts() {
@@ -140,14 +152,27 @@ const std::vector<std::string>& stress_texts() {
 
 const std::vector<Arm>& demo_arms() {
   static const std::vector<Arm> all{
-      {"high", "high precision", "Every product in high precision", {"recipe=none", "controller=watch", "faults="}},
-      {"low", "FP8", "FP8 with injected faults; the controller only watches", {"controller=watch", "selector=norms"}},
+      {"high", "high precision", "Every GEMM in high precision", {"recipe=none", "controller=watch", "faults="}},
+      {"low",
+       "FP8",
+       "FP8 with injected faults; the controller only watches",
+       {"controller=watch", "selector=norms", "coarse_error=0"}},
       {"paper", "FP8 + paper", "The same, with the preset `paper`", {"controller=gnmr", "preset=paper"}},
       {"gnmr", "FP8 + GNMR", "The same, with the default preset", {"controller=gnmr", "evidence=true"}},
       {"healthy",
        "FP8 + GNMR, healthy",
        "No faults: what recovery does where nothing is wrong",
        {"controller=gnmr", "faults="},
+       ArmRule::apart},
+      {"int4",
+       "INT4 activations",
+       "No faults: activations in 4-bit integers, which lose by themselves; the controller only watches",
+       {"recipe=int4-act", "faults=", "controller=watch", "selector=norms", "coarse_error=0"},
+       ArmRule::apart},
+      {"int4-gnmr",
+       "INT4 + GNMR",
+       "The same with the default preset and a budget of four units",
+       {"recipe=int4-act", "faults=", "controller=gnmr", "max_o=4"},
        ArmRule::apart},
   };
   return all;

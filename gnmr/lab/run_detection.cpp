@@ -20,7 +20,7 @@ class Recoveries {
     for (UnitIndex unit = 0; unit < names.size(); ++unit) index_.emplace(names[unit], unit);
   }
 
-  /// The decision that the events of a step tell; valid until the next call.
+  /// The decision that the events of a step show; valid until the next call.
   Decision decision(std::int64_t step, const std::vector<io::JournalEvent>& events) {
     admitted_.clear();
     for (const io::JournalEvent& event : events) {

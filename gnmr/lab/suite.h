@@ -3,7 +3,7 @@
 //
 //   FOLDER/suite.json             title, notes, seeds, arms with their exact settings
 //   FOLDER/recipe.json            where the regime has a recipe of its own
-//   FOLDER/cells/ARM-seedN.json   one a finished cell (gnmr/lab/cell.h)
+//   FOLDER/cells/ARM-seedN.json   one per finished cell (gnmr/lab/cell.h)
 //   FOLDER/runs/ARM-seedN/        the run's folder; runs/ARM-seedN.log is what it printed
 //   FOLDER/summary.json           the table (gnmr/lab/summary.h)
 //

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of a suite: a row an arm, over its seeds.
 //
-// Goals: what is not finite is told and never averaged away; a missing cell is told; noise is not a gain
+// Goals: what is not finite is reported and never averaged away, as is a missing cell; noise is not a gain
 // (gnmr/lab/gap.h). Non-goals: layout.
 //
 // The rows are built in summary_row.h.
@@ -73,7 +73,7 @@ struct Comparison {
 /// The table of a comparison.
 Summary summarise(const Comparison& comparison);
 
-/// The table of results, one a cell of the suite in its order; none where a cell has none.
+/// The table of results, one per cell of the suite in its order; none where a cell has none.
 Summary summarise(const Suite& suite, const std::vector<std::optional<CellResult>>& results);
 
 /// The table as summary.json.

@@ -79,7 +79,7 @@ struct TuneResult {
   bool best = false;  // no other of its family is at least as good in everything and better in something
 };
 
-/// Successive steps of a run; each array is row by row, a row one value a unit.
+/// Successive steps of a run; each array is row by row, a row one value per unit.
 struct TuneBlock {
   std::vector<std::int64_t> steps = {};
   std::vector<double> norms = {};

@@ -24,7 +24,7 @@ namespace gnmr::lab {
 struct TuneRule {
   bool truth = false;
   bool healthy = false;
-  double rate = 0.5;  // risks a thousand unit-steps
+  double rate = 0.5;  // risks per thousand unit-steps
 };
 
 /// The choice in one family.

@@ -12,7 +12,7 @@ const std::vector<double> kFactors{1, 0.5, 0.7, 1.4, 2, 2.8};
 const std::vector<double> kErrorFactors{1, 0.5, 0.7, 1.5, 2};
 const std::vector<double> kCeilingFactors{1, 0.75, 1.5};
 
-// A replay takes about 400 bytes a unit: with more units than this there are fewer replays.
+// A replay takes about 400 bytes per unit: with more units than this there are fewer replays.
 constexpr std::uint32_t kManyUnits = 8192;
 
 /// `values` without those that come twice; the given one stays first.

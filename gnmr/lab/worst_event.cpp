@@ -37,7 +37,7 @@ bool is_worse(const WorstEvent& a, const WorstEvent& b) {
   return severity_of(a.event) > severity_of(b.event);
 }
 
-/// The trial of the step in which the unit stood out.
+/// The trial of the step in which the unit was an outlier.
 std::optional<io::JournalTrial> trial_of(const io::JournalStepEntry& entry, const std::string& unit) {
   for (const io::JournalTrial& trial : entry.trials) {
     if (std::find(trial.units.begin(), trial.units.end(), unit) != trial.units.end()) return trial;
@@ -70,7 +70,7 @@ std::string trial_text(const io::JournalTrial& trial, const std::string& unit) {
   const auto place =
       static_cast<std::size_t>(std::find(trial.units.begin(), trial.units.end(), unit) - trial.units.begin());
   std::string text = "its low path";
-  if (place < trial.places.size()) text = fmt::format("its {} product", trial.places[place]);
+  if (place < trial.places.size()) text = fmt::format("its {} GEMM", trial.places[place]);
   if (place < trial.errors.size()) {
     text += std::isfinite(trial.errors[place]) ? fmt::format(" was off by {:.0f}%", 100 * trial.errors[place])
                                                : " was not finite";
@@ -113,7 +113,7 @@ std::string worst_event_text(const WorstEvent& worst) {
   std::string text = fmt::format("step {}, {}: {}", worst.event.step, worst.event.unit,
                                  worst.trial ? trial_text(*worst.trial, worst.event.unit) : norm_text(worst.event));
   if (worst.evidence) {
-    text += fmt::format("; its casts: {:.1f}% saturated, {:.1f}% flushed to 0, relative error {:.2f}",
+    text += fmt::format("; its quantization: {:.1f}% saturated, {:.1f}% flushed to 0, relative error {:.2f}",
                         100 * worst.evidence->saturated, 100 * worst.evidence->flushed, worst.evidence->relative_error);
   }
   if (worst.faulty) text += " (" + fault_text(*worst.faulty, worst.event.unit) + ")";

@@ -2,7 +2,7 @@
 // The recovery with the best reason in a run: the unit whose trial moved the gradient most, or, in a run without
 // trials, the most severe event for which a unit was admitted.
 //
-// Goals: one event a person can look up, with what the casts say of it where they were measured. Non-goals: ranking.
+// Goals: one event a person can look up, with the evidence of quantization if it was measured. Non-goals: ranking.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace gnmr::lab {
 struct WorstEvent {
   io::JournalEvent event;
   std::optional<io::JournalTrial> trial = {};           // that found the unit
-  std::optional<run::EvidenceLine> evidence = {};       // of the same unit and step; none where casts were not measured
+  std::optional<run::EvidenceLine> evidence = {};       // of the same unit and step; none if that was not measured
   std::optional<std::vector<std::string>> faulty = {};  // units with an injected fault; none where none are known
 };
 
@@ -27,7 +27,7 @@ struct WorstEvent {
 std::optional<WorstEvent> worst_event(const std::string& run_folder);
 
 /// It in one line, as `step 212, layers.2.gate: gradient norm 5.1 times its usual; ...` or, with a trial, `step 142,
-/// layers.3.o: its forward product was off by 5925%; loss 4.95, 2.22 in the trial; ...`.
+/// layers.3.o: its forward GEMM was off by 5925%; loss 4.95, 2.22 in the trial; ...`.
 std::string worst_event_text(const WorstEvent& worst);
 
 }  // namespace gnmr::lab

@@ -43,7 +43,7 @@ std::optional<ControlNews> ControlFile::poll() {
   settled_ = now.tv_sec > stamp.modified.tv_sec + kClockGrainSeconds;
   if (!S_ISREG(status.st_mode)) {
     if (same) return std::nullopt;
-    return ControlNews{.note = fmt::format("{}: not a regular file, it is passed over", path_)};
+    return ControlNews{.note = fmt::format("{}: not a regular file, ignored", path_)};
   }
   return read(same);
 }

@@ -64,4 +64,8 @@ std::uint32_t checksum_of(const CommonState& state) {
   return bytes.checksum();
 }
 
+void LastDecision::reported(const ReportedRun& run) {
+  if (run.is_decided) checksum_ = checksum_of(run.outcome);
+}
+
 }  // namespace gnmr::run

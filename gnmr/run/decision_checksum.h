@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "gnmr/core/step.h"
+#include "gnmr/run/outcome_listener.h"
 #include "gnmr/run/switch_rule.h"
 
 namespace gnmr::run {
@@ -27,5 +28,18 @@ std::uint32_t checksum_of(const Outcome& outcome);
 
 /// Of all that is common.
 std::uint32_t checksum_of(const CommonState& state);
+
+/// Keeps that of the last decision.
+class LastDecision : public OutcomeListener {
+ public:
+  void reported(const ReportedRun& run) override;
+
+  /// 0: there was none.
+  std::uint32_t checksum() const { return checksum_; }
+  void clear() { checksum_ = 0; }
+
+ private:
+  std::uint32_t checksum_ = 0;
+};
 
 }  // namespace gnmr::run

@@ -49,6 +49,8 @@ struct TrainOutcome {
   std::uint64_t dismissed = 0;        // steps whose alarm a patrol answered
   std::uint64_t trials = 0;           // steps that were run again in high precision
   std::uint64_t replays = 0;          // steps that were run again with the new units
+  std::uint64_t standing = 0;         // units in standing recovery after the last decision
+  std::uint64_t refreshes = 0;        // scales that were renewed before their interval was over, since step 1
   std::uint64_t held = 0;             // steps whose update a gate kept back (lag 1)
   std::uint64_t dropped_lines = 0;
   double step_seconds = 0;     // all steps of this process together

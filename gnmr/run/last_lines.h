@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files with a line per step and name, of which a resumed run repeats some. Only for sources that have nlohmann/json.
+// Files with a line per step and name, of which a resumed run repeats some. Only for sources that link gnmr_json.
 #pragma once
 
 #include <cstdint>

@@ -28,4 +28,15 @@ std::vector<UnitIndex> units_in_recovery(const RandomUnits& settings, std::int64
   return units;
 }
 
+std::vector<UnitIndex> random_recoveries(std::span<const Unit> units, RandomUnits settings, std::int64_t step) {
+  std::vector<UnitIndex> free_units;
+  for (UnitIndex unit = 0; unit < units.size(); ++unit) {
+    if (!units[unit].forced) free_units.push_back(unit);
+  }
+  settings.units = free_units.size();
+  std::vector<UnitIndex> chosen;
+  for (const UnitIndex place : units_in_recovery(settings, step)) chosen.push_back(free_units[place]);
+  return chosen;
+}
+
 }  // namespace gnmr::run

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "gnmr/core/types.h"
@@ -24,5 +25,8 @@ struct RandomUnits {
 /// The units in recovery in a step, counted from 1, ascending. Every lock_steps steps all are chosen anew: share *
 /// units of them, where that is no whole number one more as often as makes the mean right.
 std::vector<UnitIndex> units_in_recovery(const RandomUnits& settings, std::int64_t step);
+
+/// The same among those of all units that are not forced, however many `settings.units` says.
+std::vector<UnitIndex> random_recoveries(std::span<const Unit> units, RandomUnits settings, std::int64_t step);
 
 }  // namespace gnmr::run

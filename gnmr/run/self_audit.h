@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether recoveries and trials help at all: where none did over a span, the controller should only watch.
 //
-// Goals: resumable. Non-goals: the mode itself (supervisor.h).
+// Goals: resumable; a standing recovery, which answers no alarm, counts neither way. Non-goals: the mode itself
+// (supervisor.h).
 #pragma once
 
 #include <cstdint>
@@ -9,6 +10,9 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
+
+#include "gnmr/run/outcome_listener.h"
 
 namespace gnmr::run {
 
@@ -20,19 +24,20 @@ struct SelfAuditState {
 };
 
 /// Counts what helped.
-class SelfAudit {
+class SelfAudit : public OutcomeListener {
  public:
   /// `disarm_after`: steps without any help; 0: never.
   explicit SelfAudit(std::int64_t disarm_after) : disarm_after_(disarm_after) {}
 
-  /// One more decided step that was in force; `helped` is none where nothing was done. The text says why to disarm.
-  std::optional<std::string> add(std::int64_t step, std::optional<bool> helped);
+  void reported(const ReportedRun& run) override;
 
-  /// Disarms from that step on, unless an earlier one is set.
-  void disarm_at(std::int64_t step, const std::string& why);
+  /// With lag 0: why to watch only, by the report that was heard last; asked for once.
+  std::optional<std::string> take_conclusion() { return std::exchange(conclusion_, std::nullopt); }
 
-  /// Why the step that begins is only watched; none where it is not.
-  std::optional<std::string> due(std::int64_t step) const;
+  /// With lag 1: whether the step that begins is the first that is only watched. The step after the one that was
+  /// reported may be running: it stays as it is, whenever that was reported.
+  bool is_due(std::int64_t step) const { return state_.disarm_step != 0 && step >= state_.disarm_step; }
+  const std::string& due_why() const { return state_.disarm_why; }
 
   /// Starts afresh.
   void clear() {
@@ -41,11 +46,18 @@ class SelfAudit {
   }
 
   const SelfAuditState& state() const { return state_; }
-  void restore(SelfAuditState state) { state_ = std::move(state); }
+
+  /// Takes over a state, and that of the controller it was saved with.
+  void restore(SelfAuditState state, const Controller& controller);
 
  private:
+  std::optional<bool> helped(const ReportedRun& run) const;
+  std::optional<std::string> add(std::int64_t step, std::optional<bool> helped);
+
   std::int64_t disarm_after_;
   SelfAuditState state_;
+  std::vector<UnitIndex> standing_;  // in standing recovery after the last decision
+  std::optional<std::string> conclusion_;
 };
 
 }  // namespace gnmr::run

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The controller in a training loop: its plans and outcomes, with the switchboard, random units as a rival, the kill
-// switch, the journal and the self-audit around them.
+// The controller in a training loop: its plans and outcomes, with the switchboard, another chooser of units, the kill
+// switch and who listens around them.
 //
 //   Supervisor supervisor(units, {...}, files);
 //   each step as in gnmr/core/controller.h: begin(step) is the plan, with the units that rules keep high or low;
-//   report(numbers, notes) is the outcome, which has gone to the journal.
+//   report(numbers, notes) is the outcome, which every listener has got: journal, signals file, self-audit.
 //
 // Goals: one place that knows the modes; a step never fails here: what the disk cannot take is dropped and counted.
 // Non-goals: norms, torch, files of the run other than journal and signals. It belongs to one thread at a time.
@@ -13,21 +13,25 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <optional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "gnmr/core/controller.h"
-#include "gnmr/io/journal_writer.h"
-#include "gnmr/io/signals_file.h"
 #include "gnmr/io/state_file.h"
+#include "gnmr/run/decision_checksum.h"
+#include "gnmr/run/outcome_listener.h"
+#include "gnmr/run/rerun_reasons.h"
+#include "gnmr/run/run_journal.h"
 #include "gnmr/run/self_audit.h"
+#include "gnmr/run/signals_log.h"
 #include "gnmr/run/switch_rule.h"
 
 namespace gnmr::run {
+
+/// The units in recovery in a step instead of the controller's, ascending.
+using ChooseUnits = std::function<std::vector<UnitIndex>(std::int64_t step)>;
 
 /// What the supervisor is asked to do.
 struct SupervisorSettings {
@@ -35,33 +39,10 @@ struct SupervisorSettings {
   bool switches = true;          // false: decisions are written, nothing is switched (watch)
   std::int64_t watch_steps = 0;  // only watch in the first so many steps
   std::vector<SwitchRule> rules = {};
-  std::optional<double> random_share = {};  // random units instead of the controller's
-  std::uint64_t seed = 0;                   // of those
-  Backend backend = {};                     // what can be measured and run again
-  std::vector<std::string> sites = {};      // what the backend's sites are called
-  std::int64_t disarm_after = 0;            // steps without any help, after which it only watches; 0: never
-
-  /// The units in recovery in a step instead of the controller's, ascending; none: the controller's.
-  std::function<std::vector<UnitIndex>(std::int64_t)> chosen = {};
-};
-
-/// What a step that ran again came to, for the journal.
-struct RerunContext {
-  std::optional<double> loss_before = {};  // of the alarmed run; none where there was no other
-  double loss = 0;
-  std::optional<double> norm_before = {};  // of all gradients
-  double norm = 0;
-  std::optional<double> distance = {};  // of the two gradients at least, relative
-  double seconds = 0;
-  bool applied = true;
-  std::optional<std::int64_t> rank = {};  // where the two differ most
-};
-
-/// What only the loop knows of a run of a step, for the journal.
-struct RunNotes {
-  std::optional<double> loss = {};
-  std::optional<double> clip_coefficient = {};
-  std::optional<RerunContext> rerun = {};  // of a trial or a replay
+  Backend backend = {};                 // what can be measured and run again
+  std::vector<std::string> sites = {};  // what the backend's sites are called
+  std::int64_t disarm_after = 0;        // steps without any help, after which it only watches; 0: never
+  ChooseUnits choose = {};              // none: the controller's decisions are carried out
 };
 
 /// Where it writes; empty paths: nowhere.
@@ -84,7 +65,7 @@ class Supervisor {
   /// Whether steps are reported late: the option `lag` is 1.
   bool has_gate() const { return controller_.options().lag == 1; }
 
-  /// As `Controller::begin`; the paths are those of rules, random units and the kill switch too.
+  /// As `Controller::begin`; the paths are those of rules, the other chooser and the kill switch too.
   const StepPlan& begin(std::int64_t step);
 
   /// The units that run high by decisions and rules in the step that has begun, ascending (a trial runs all high).
@@ -93,7 +74,10 @@ class Supervisor {
   /// Of these, the ones in recovery: not forced, not by the kill switch.
   std::int64_t recovered_count() const { return recovered_count_; }
 
-  /// As `Controller::report`; the outcome has gone to journal and self-audit.
+  /// One more listener; it must outlive the steps.
+  void add_listener(OutcomeListener& listener) { listeners_.push_back(&listener); }
+
+  /// As `Controller::report`; the outcome has gone to all listeners.
   const Outcome& report(const StepReport& report, const RunNotes& notes);
 
   /// What was reported last.
@@ -128,7 +112,9 @@ class Supervisor {
 
   /// Whether the decisions of a step take effect: the mode is armed, and the first steps that are only watched are
   /// over.
-  bool is_in_force(std::int64_t step) const;
+  bool is_in_force(std::int64_t step) const {
+    return mode_ == Mode::armed && !settings_.choose && step > settings_.watch_steps;
+  }
 
   /// Journal lines and signal rows that the disk did not take.
   std::uint64_t dropped() const;
@@ -142,36 +128,23 @@ class Supervisor {
  private:
   void collect_high();
   void note_first_steps(std::int64_t step);
-  std::string alarm_text() const;
-  void pass_on_called_reason();
-  void keep_reasons(const PlannedStep& step);
-  PlannedStep reported_step(const StepReport& report) const;
-  std::vector<UnitIndex> random_units(std::int64_t step) const;
-  void write_rerun(const RerunContext& context, PassKind ran);
-  void write_step(const RunNotes& notes, bool held, bool in_force);
-  void audit(PassKind ran, bool in_force, const std::optional<RerunContext>& rerun);
-  void write_mode(const io::JournalMode& mode, std::int64_t first_step);
-  void write_late_modes();
 
   SupervisorSettings settings_;
   Controller controller_;
-  std::optional<io::JournalWriter> journal_;
-  std::optional<io::SignalsWriter> signals_;
-  std::int64_t signals_every_ = 1;
-  Mode mode_ = Mode::armed;
+  LastDecision last_decision_;  // none after `restore`
+  RerunReasons reasons_;
   SelfAudit audit_;
+  std::optional<RunJournal> journal_;
+  std::optional<SignalsLog> signals_;
+  std::vector<OutcomeListener*> listeners_;  // these, then those that were added
+  Mode mode_ = Mode::armed;
   StepPlan plan_;                    // of the step that has begun last
-  std::vector<std::uint8_t> paths_;  // per unit, where rules or random units change the plan's
+  std::vector<std::uint8_t> paths_;  // per unit, where rules or another chooser change the plan's
   std::vector<UnitIndex> high_;
-  std::vector<UnitIndex> replaced_;  // what takes the place of recoveries
+  std::vector<UnitIndex> recovered_;  // by the plan, or instead
   std::int64_t recovered_count_ = 0;
   Outcome outcome_;
   Alarm alarm_;
-  std::uint32_t decision_checksum_ = 0;       // of the last decision; 0 after `restore`
-  std::map<std::int64_t, std::string> whys_;  // by batch: why it is to run as a trial or a replay
-  std::string called_why_;                    // the same of a trial that has been called
-  std::string rerun_why_;                     // of the rerun that was reported last, or is due
-  std::vector<io::JournalMode> late_modes_;   // written after the step before them
 };
 
 }  // namespace gnmr::run

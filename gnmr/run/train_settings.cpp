@@ -29,6 +29,7 @@ constexpr std::string_view kFreeOnResume[] = {"init",
                                               "norms",
                                               "errors",
                                               "patrol",
+                                              "refresh",
                                               "evidence_from",
                                               "disarm_after",
                                               "controller",
@@ -134,10 +135,10 @@ const std::vector<SettingSpec>& setting_specs() {
   static const std::vector<SettingSpec> specs{
 #define GNMR_SPEC(type, name, default_value, group, value, help) \
   {#name, group, value, help, [](TrainSettings& settings) -> SettingPointer { return &settings.name; }},
-#define GNMR_EXPERIMENT_SPEC(type, name, default_value, group, value, help) \
+#define GNMR_CARRIED_SPEC(type, name, default_value, group, value, help) \
   {#name, group, value, help, [](TrainSettings& settings) -> SettingPointer { return &settings.experiment.name; }},
-      GNMR_TRAIN_SETTINGS(GNMR_SPEC, GNMR_EXPERIMENT_SPEC)
-#undef GNMR_EXPERIMENT_SPEC
+      GNMR_TRAIN_SETTINGS(GNMR_SPEC) GNMR_EXPERIMENT_SETTINGS(GNMR_CARRIED_SPEC) GNMR_OUTPUT_SETTINGS(GNMR_SPEC)
+#undef GNMR_CARRIED_SPEC
 #undef GNMR_SPEC
   };
   return specs;
@@ -182,9 +183,8 @@ std::vector<std::string> changed_on_resume(const TrainSettings& before, const Tr
 
 std::string controller_name(const TrainSettings& settings) {
   if (!settings.random_units.empty()) return "random";
-  const ExperimentSettings& experiment = settings.experiment;
-  if (experiment.oracle) return "oracle";
-  return experiment.rival.empty() ? settings.controller : experiment.rival.substr(0, experiment.rival.find(':'));
+  const std::string other = settings.experiment.decider();
+  return other.empty() ? settings.controller : other;
 }
 
 std::string default_run_folder(const TrainSettings& settings) {

@@ -3,61 +3,53 @@
 
 #include <cmath>
 #include <initializer_list>
-#include <limits>
 
 #include "gnmr/core/controller.h"
 #include "gnmr/core/error.h"
 #include "gnmr/core/message_text.h"
 #include "gnmr/io/json_text.h"
 #include "gnmr/io/number_text.h"
+#include "gnmr/run/setting_checks.h"
 #include "gnmr/run/switch_rule.h"
 #include "gnmr/run/train_settings.h"
 
 namespace gnmr::run {
-namespace {
 
-constexpr std::int64_t kMostSteps = 2147483647;  // as the controller counts
-constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;
-constexpr std::int64_t kMostThreads = 4096;
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+bool Interval::contains(double value) const {
+  if (!std::isfinite(value)) return false;
+  return (low_open ? value > low : value >= low) && (high_open ? value < high : value <= high);
+}
 
-[[noreturn]] void fail(std::string_view name, std::string_view expected, std::string_view got) {
+void refuse_setting(std::string_view name, std::string_view expected, std::string_view got) {
   throw Error(fmt::format("[settings] `{}`: expected {}, got {}", name, expected, got));
 }
 
 void check_whole(std::string_view name, std::int64_t value, std::int64_t low, std::int64_t high) {
   if (value < low || value > high) {
-    fail(name, fmt::format("a whole number from {} to {}", low, high), fmt::format("{}", value));
+    refuse_setting(name, fmt::format("a whole number from {} to {}", low, high), fmt::format("{}", value));
   }
 }
-
-// NaN and infinity lie in no range.
-struct Interval {
-  double low = 0;
-  double high = kInfinity;
-  bool low_open = false;
-  bool high_open = false;
-
-  bool contains(double value) const {
-    if (!std::isfinite(value)) return false;
-    return (low_open ? value > low : value >= low) && (high_open ? value < high : value <= high);
-  }
-};
 
 void check_number(std::string_view name, double value, const Interval& range, std::string_view expected) {
-  if (!range.contains(value)) fail(name, expected, fmt::format("{}", value));
+  if (!range.contains(value)) refuse_setting(name, expected, fmt::format("{}", value));
 }
+
+namespace {
+
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;
+constexpr std::int64_t kMostThreads = 4096;
 
 void check_word(std::string_view name, const std::string& value, std::initializer_list<std::string_view> words) {
   for (const std::string_view word : words) {
     if (value == word) return;
   }
-  fail(name, fmt::format("one of {}", fmt::join(words, ", ")), io::in_quotes(value) + did_you_mean(value, words));
+  refuse_setting(name, fmt::format("one of {}", fmt::join(words, ", ")),
+                 io::in_quotes(value) + did_you_mean(value, words));
 }
 
 void check_entries(std::string_view name, const Texts& entries, std::string_view what) {
   for (const std::string& entry : entries) {
-    if (entry.empty()) fail(name, what, "an empty text");
+    if (entry.empty()) refuse_setting(name, what, "an empty text");
   }
 }
 
@@ -92,6 +84,7 @@ void check_control(const TrainSettings& settings) {
   check_word("controller", settings.controller, {"none", "gnmr", "watch"});
   check_whole("watch_steps", settings.watch_steps, 0, kMostSteps);
   check_number("patrol", settings.patrol, {.high = 1}, "a share in [0, 1]");
+  if (settings.refresh != 0) check_number("refresh", settings.refresh, {.low = 1}, "0, or at least 1");
   check_word("evidence_from", settings.evidence_from, {"patrol", "casts"});
   check_whole("disarm_after", settings.disarm_after, 0, kMostSteps);
   for (const std::string& rule : settings.set) {
@@ -102,56 +95,31 @@ void check_control(const TrainSettings& settings) {
     }
   }
   if (settings.random_units.size() > 1) {
-    fail("random_units", "one share", fmt::format("{} of them", settings.random_units.size()));
+    refuse_setting("random_units", "one share", fmt::format("{} of them", settings.random_units.size()));
   }
   for (const std::string& share : settings.random_units) {
     double value = 0;
     const Interval inside{.low = 0, .high = 1, .low_open = true, .high_open = true};
     if (!io::parse_number(share, value) || !inside.contains(value)) {
-      fail("random_units", "a share in (0, 1)", io::in_quotes(share));
+      refuse_setting("random_units", "a share in (0, 1)", io::in_quotes(share));
     }
   }
 }
 
 /// What makes no sense together.
 void check_combinations(const TrainSettings& settings) {
-  const ExperimentSettings& experiment = settings.experiment;
   const bool by_evidence =
       settings.options.selector == Selector::evidence || settings.options.selector == Selector::evidence_after_alarm;
   if (by_evidence && settings.evidence_from == "patrol" && settings.patrol == 0 && settings.controller == "gnmr") {
-    fail("patrol", "above 0, since the selector goes by the patrol's errors", "0");
+    refuse_setting("patrol", "above 0, since the selector goes by the patrol's errors", "0");
   }
   if (settings.options.guard == Guard::clip && settings.granularity == "product") {
-    fail("guard", "none, skip or replay where units are products, which have no parameters of their own", "clip");
+    refuse_setting("guard", "none, skip or replay where units are products, which have no parameters of their own",
+                   "clip");
   }
   if (settings.options.lag == 1 && settings.controller != "none") {
     check_options(settings.options, {.can_rerun = true});
-    if (!experiment.rival.empty()) {
-      fail("rival", "`lag` 0 beside it, since it looks at gradients before the update",
-           io::in_quotes(experiment.rival));
-    }
   }
-  if (!experiment.rival.empty() &&
-      (settings.controller == "gnmr" || experiment.oracle || !settings.random_units.empty())) {
-    fail("rival", "`controller` watch or none beside it, without oracle and random_units",
-         io::in_quotes(experiment.rival));
-  }
-  if ((experiment.oracle || experiment.harm) && settings.granularity != "layer") {
-    fail("granularity", "layer with `oracle` and `harm`: faults are of layers", io::in_quotes(settings.granularity));
-  }
-}
-
-void check_experiment(const ExperimentSettings& experiment) {
-  for (const std::string& fault : experiment.faults) {
-    if (parse_fault(fault)) continue;
-    const std::string name = fault.substr(0, fault.find(':'));
-    fail("faults", expected_fault(),
-         io::in_quotes(fault) + did_you_mean(name, fault_kinds(), [](const FaultKindSpec& spec) { return spec.name; }));
-  }
-  check_whole("fault_every", experiment.fault_every, 1, kMostSteps);
-  check_whole("fault_steps", experiment.fault_steps, 1, kMostSteps);
-  check_whole("fault_from", experiment.fault_from, 1, kMostSteps);
-  check_number("fault_strength", experiment.fault_strength, {.low = 1, .high = 1e6}, "a number in [1, 1e6]");
 }
 
 void check_output(const TrainSettings& settings) {
@@ -162,7 +130,7 @@ void check_output(const TrainSettings& settings) {
   check_whole("keep_checkpoints", settings.keep_checkpoints, 0, kMostSteps);
   check_whole("resume_step", settings.resume_step, 0, kMostSteps);
   if (settings.resume_step > 0 && !settings.resume) {
-    fail("resume_step", "`resume` beside it (--resume)", fmt::format("{} alone", settings.resume_step));
+    refuse_setting("resume_step", "`resume` beside it (--resume)", fmt::format("{} alone", settings.resume_step));
   }
   check_whole("signals_every", settings.signals_every, 0, kMostSteps);
 }
@@ -170,17 +138,24 @@ void check_output(const TrainSettings& settings) {
 }  // namespace
 
 void validate(const TrainSettings& settings) {
-  if (settings.model.empty()) fail("model", "a name or a file", "an empty text");
+  if (settings.model.empty()) refuse_setting("model", "a name or a file", "an empty text");
   check_entries("data", settings.data, "a file");
   check_number("held_out", settings.held_out, {.low = 0, .high = 1, .low_open = true, .high_open = true},
                "a share in (0, 1)");
   check_training(settings);
-  if (settings.recipe.empty()) fail("recipe", "a name or a file", "an empty text");
+  if (settings.recipe.empty()) refuse_setting("recipe", "a name or a file", "an empty text");
   check_control(settings);
-  check_experiment(settings.experiment);
   check_output(settings);
   check_combinations(settings);
   gnmr::validate(settings.options);
+}
+
+std::string why_without_effect(std::string_view option, const TrainSettings& settings) {
+  if (settings.controller == "none") return "there is no controller";
+  if (settings.recipe == "none")
+    return gnmr::why_without_effect(option, settings.options, {.can_rerun = true, .sites = 0});
+  // The recipe says what errors its formats make; here it is enough that it does.
+  return gnmr::why_without_effect(option, settings.options, {.can_rerun = true, .sites = 1, .expected_errors = {1}});
 }
 
 }  // namespace gnmr::run

@@ -29,7 +29,8 @@ class NumbersOnTheWay {
   low::HostNumbers wait(std::span<const std::byte> bytes);
 
  private:
-  PinnedCopies copies_;  // all numbers unless the caller brings them, and what casts did where there were any
+  PinnedCopies
+      copies_;  // all numbers unless the caller brings them, and what quantization did, if anything was quantized
   std::vector<std::size_t> cast_indices_;
   std::size_t layers_;
 };

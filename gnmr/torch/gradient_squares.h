@@ -17,7 +17,7 @@ class UnitNorms;
 
 namespace gnmr::nn {
 
-/// Remembers where gradients lie. It belongs to one thread at a time.
+/// Stores where gradients lie. It belongs to one thread at a time.
 class GradientSquares {
  public:
   GradientSquares();

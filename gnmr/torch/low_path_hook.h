@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a laboratory may reach into a low path: before, in and after a cast, and behind the product; on tensors.
+// Where a laboratory may reach into a low path: before, in and after quantization, and behind the GEMM; on tensors.
 //
 // Goals: experiments with known faults without a word about them in the layer. Non-goals: what a fault is
 // (gnmr/lab/injection); the high path, which no hook can reach.
@@ -18,19 +18,19 @@ using low::LowPathCall;
 /// nothing to do; it never changes the tensor in place. Calls come from the thread that runs forward or backward.
 class LowPathHook : public low::MatrixHook {
  public:
-  /// An operand that is about to be cast. The cast's evidence is of what comes back: it cannot see the change.
+  /// An operand that is about to be quantized. The evidence is of what comes back: it cannot see the change.
   virtual at::Tensor before_cast(const LowPathCall& call, recipes::Operand operand, const at::Tensor& matrix) = 0;
 
-  /// The same, as a part of the cast: its evidence compares with `matrix`, so it sees the change.
+  /// The same, as a part of quantization: its evidence compares with `matrix`, so it sees the change.
   virtual at::Tensor in_cast(const LowPathCall& call, recipes::Operand operand, const at::Tensor& matrix) = 0;
 
-  /// Whether `after_cast` has something to do here. Where not, an operand in real codes need not become numbers.
+  /// Whether `after_cast` has something to do here. If not, an operand in real FP8 need not be dequantized.
   virtual bool changes_casts(const LowPathCall&, recipes::Operand) const { return true; }
 
-  /// The operand that was cast, as numbers. The evidence has been taken.
+  /// The dequantized operand. The evidence has been taken.
   virtual at::Tensor after_cast(const LowPathCall& call, recipes::Operand operand, const at::Tensor& cast) = 0;
 
-  /// The result of the product.
+  /// The result of the GEMM.
   virtual at::Tensor after_product(const LowPathCall& call, const at::Tensor& result) = 0;
 
  private:

@@ -38,7 +38,7 @@ PinnedCopies::~PinnedCopies() {
   try {
     wait();  // a copy that is still to be made must not meet the next one
   } catch (const c10::Error&) {
-    return;  // the device has failed: whoever reads from it is told
+    return;  // the device has failed: whoever reads from it gets the error
   }
   for (PinnedPool::Slot& slot : slots_) pool_->give_back(std::move(slot));
 }

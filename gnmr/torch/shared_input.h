@@ -2,15 +2,15 @@
 // Layers with the same input (q, k and v; gate and up) share what their low paths make of it.
 //
 //   const nn::SharedInput shared(input);   // until the end of the block
-//   q->forward(input);                     // casts the input
-//   k->forward(input);                     // takes that cast, and keeps the same codes for backward
+//   q->forward(input);                     // quantizes the input
+//   k->forward(input);                     // takes that result, and keeps the same FP8 data for backward
 //
-// Goals: the bits, evidence and memories that each layer would have alone; one cast and one set of codes instead of
-// one a layer; nothing lives longer than this object, but for what a layer keeps for its backward; a layer whose input
-// nobody shares pays one comparison. Non-goals: finding out who has the same input: a model says so; what can be shared
-// (gnmr/low/operand.h).
+// Goals: the bits, evidence and state that each layer would have alone; one quantization and one copy instead of
+// one per layer; nothing lives longer than this object, but for what a layer keeps for its backward; a layer whose
+// input nobody shares pays one comparison. Non-goals: finding out who has the same input: a model says so; what can be
+// shared (gnmr/low/operand.h).
 //
-// Not shared is an input that was changed in place, and tensors of inference mode (nobody can tell whether they were).
+// Not shared is an input that was changed in place, and tensors of inference mode (whether they were is not known).
 //
 // It belongs to the thread that makes it: layers that another thread calls, as recomputation in autograd's threads
 // does, do not see it. Objects of a thread are nested. It also belongs to the stream that is torch's current one then,
@@ -25,7 +25,7 @@
 
 namespace gnmr::nn {
 
-/// While it lives, layers that get this very tensor share its casts.
+/// While it lives, layers that get this very tensor share its quantization.
 class SharedInput {
  public:
   explicit SharedInput(const at::Tensor& input);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A linear layer whose three products can each run in low or in high precision.
+// A linear layer whose three GEMMs can each run in low or in high precision.
 //
 //   forward           y  = x w^T + bias     [tokens, out]
 //   input-gradient    dx = g w              [tokens, in]
 //   weight-gradient   dw = g^T x            [out, in]
 //
-// Without a recipe it is a plain linear layer. With one, `LinearPaths` says before each step which products run low;
+// Without a recipe it is a plain linear layer. With one, `LinearPaths` says before each step which GEMMs run low;
 // nothing is reallocated, and no parameter, name or type changes.
 //
 // Goals: one autograd function for every recipe and switch, thin around gnmr/low. Non-goals: what the paths compute
@@ -46,7 +46,7 @@ class SwitchableLinearImpl : public torch::nn::Module {
   std::int64_t in_features() const { return in_features_; }
   std::int64_t out_features() const { return out_features_; }
 
-  /// Its switch, what its low path remembers, and what was measured in this step.
+  /// Its switch, its low path's state, and what was measured in this step.
   LinearPaths& paths() { return *paths_; }
 
   at::Tensor weight;

@@ -7,6 +7,7 @@
 #include <cctype>
 #include <cmath>
 #include <cstdio>
+#include <utility>
 
 #include "gnmr/core/error.h"
 #include "gnmr/io/glob.h"
@@ -176,6 +177,13 @@ void RecoverableUnits::request(std::span<const UnitIndex> high) {
   }
 }
 
+void RecoverableUnits::measure_high(std::span<const UnitIndex> units) {
+  for (const UnitIndex unit : units) {
+    if (unit >= units_.size()) throw Error("[measure_high] expected units below " + std::to_string(units_.size()));
+  }
+  measured_high_.assign(units.begin(), units.end());
+}
+
 void RecoverableUnits::set_hook(LowPathHook* hook) {
   for (Layer& layer : layers_) layer.module->paths().hook = hook;
 }
@@ -206,6 +214,7 @@ void RecoverableUnits::use_device() {
 }
 
 void RecoverableUnits::begin_step(std::int64_t step, PassKind pass, bool again) {
+  const std::vector<UnitIndex> measured = std::exchange(measured_high_, {});
   use_device();
   if (numbers_ != nullptr) {
     const c10::DeviceGuard guard(layers_.front().module->weight.device());
@@ -236,21 +245,25 @@ void RecoverableUnits::begin_step(std::int64_t step, PassKind pass, bool again) 
       if (part.saved) paths.save_low = false;
     }
   }
+  for (const UnitIndex unit : measured) {
+    if (pass != PassKind::step || in_force_[unit] == 0) continue;
+    for (const Part& part : sources_[unit].parts) layers_[part.layer].module->paths().comparison = Comparison::full;
+  }
 }
 
-void RecoverableUnits::end_step() {
+void RecoverableUnits::end_step(const formats::Refresh& refresh) {
   if (numbers_ != nullptr) {
-    numbers_->end_step();
+    numbers_->end_step(refresh);
     return;
   }
-  for (Layer& layer : layers_) layer.module->paths().end_step();
+  for (Layer& layer : layers_) layer.module->paths().end_step(refresh);
 }
 
 std::size_t RecoverableUnits::high_count() const {
   return static_cast<std::size_t>(std::count(in_force_.begin(), in_force_.end(), std::uint8_t{1}));
 }
 
-/// Whether a product's gradient is a part of the norm of a unit that goes by products.
+/// Whether a GEMM's gradient is a part of the norm of a unit whose norm is that of its GEMMs.
 bool RecoverableUnits::measures_norm(const Part& part, std::size_t product) {
   const bool whole_layer = part.products == kAllProducts || part.saved;
   // A layer with nothing trainable is judged by its output's gradient alone.

@@ -36,7 +36,7 @@ struct UnitSelection {
   std::vector<std::string> deny = {"head"};  // globs of layers that do not, and are not watched
   std::vector<std::string> forced = {};      // globs of units that the user switches, not the controller
   bool save_in_8_bits = false;               // inputs wait for backward in 8 bits; a unit more for each layer
-  bool recast_weights = false;               // codes of weights do not wait for backward: they are made again
+  bool recast_weights = false;               // weights are quantized again in backward
 };
 
 /// How much of a model is watched.
@@ -51,9 +51,9 @@ struct Coverage {
   std::string text() const;
 };
 
-/// What casts did to a unit's operands in one step, all micro-batches together.
+/// What quantization did to a unit's operands in one step, all micro-batches together.
 struct CastEvidence {
-  bool measured = false;      // whether anything was cast and looked at
+  bool measured = false;      // whether anything was quantized and measured
   double relative_error = 0;  // root of the summed squares, relative to the values
   double saturated = 0;       // share of the elements that were beyond the format
   double flushed = 0;         // share that became 0
@@ -73,6 +73,10 @@ class RecoverableUnits {
   /// The units that are high from the next `begin_step` on; all others are low.
   void request(std::span<const UnitIndex> high);
 
+  /// Of these units, the low paths of those that run high are measured beside the next step, if it is a plain one, as
+  /// in a trial; whatever the patrol's turn.
+  void measure_high(std::span<const UnitIndex> units);
+
   /// Puts the request in force and forgets what was measured.
   void begin_step(std::int64_t step, PassKind pass = PassKind::step) { begin_step(step, pass, pass != PassKind::step); }
 
@@ -83,10 +87,10 @@ class RecoverableUnits {
   void set_hook(LowPathHook* hook);
   void set_hook(std::size_t layer, LowPathHook* hook);
 
-  /// Whether some product of a layer, by its place in `layer_names`, runs low in this step.
+  /// Whether some GEMM of a layer, by its place in `layer_names`, runs low in this step.
   bool runs_low(std::size_t layer) const;
 
-  /// Compares products that run low with their high paths beside each step, of as many layers in turn as cost at most
+  /// Compares GEMMs that run low with their high paths beside each step, of as many layers in turn as cost at most
   /// this share of a step's multiply-adds (at least one layer a step; 0: none, 1: all), for micro-batches of so many
   /// tokens. On a GPU what it reads counts as the multiply-adds that could have been made meanwhile.
   void patrol(double share, std::int64_t tokens);
@@ -110,17 +114,17 @@ class RecoverableUnits {
   void take_measurements(Measurements* measurements);
   void take_measurements(Measurements* measurements, std::span<const std::byte> numbers);
 
-  /// Whether some unit's norm is that of its products' gradients: then `norm_lists` may differ in each step.
+  /// Whether some unit's norm is that of its GEMMs' gradients: then `norm_lists` may differ in each step.
   bool has_norms_of_products() const { return measures_products_; }
 
   /// Which sums of squares make the units' norms, for those who have them on a device: those of the parameters, then
-  /// the squares of products.
+  /// the squares of GEMMs.
   kernels::UnitLists norm_lists(std::span<const std::uint8_t> has_gradient) const;
 
   /// Where numbers of the layers are on a device; null: they are on the host.
   const low::DeviceNumbers* device_numbers() const { return numbers_.get(); }
 
-  /// What the low paths' comparisons came to, one a layer and place (the three products, then the saved input), as
+  /// What the low paths' comparisons came to, one per layer and place (the three GEMMs, then the saved input), as
   /// sums of squares: differences, references, and 1 where measured; those of other processes are to be added.
   std::vector<double> error_sums() const;
 
@@ -131,7 +135,7 @@ class RecoverableUnits {
   /// The error that the recipe's formats have in each place; 0: not known.
   std::vector<double> expected_errors() const;
 
-  /// What the casts did to the operands of each product, the worse of the two, in the shape of `errors`; needs
+  /// What quantization did to the operands of each GEMM, the worse of the two, in the shape of `errors`; needs
   /// `measure_casts`.
   std::vector<double> cast_errors() const;
 
@@ -142,11 +146,14 @@ class RecoverableUnits {
   /// largest results of a low path beside the high one. For micro-batches of so many tokens.
   std::int64_t trial_bytes(std::int64_t tokens) const;
 
-  /// Tells stochastic rounding which micro-batch comes.
+  /// Sets the micro-batch for stochastic rounding.
   void begin_micro_batch(std::int64_t micro_batch) { clock_->micro_batch = micro_batch; }
 
-  /// What the low paths remember takes in the step.
-  void end_step();
+  /// Updates the low paths' state with the step.
+  void end_step(const formats::Refresh& refresh = {});
+
+  /// Scales that were renewed early so far; waits for the device.
+  std::uint64_t refreshes() const;
 
   /// Whether a unit is high in this step.
   bool is_high(UnitIndex unit) const { return in_force_[unit] != 0; }
@@ -157,10 +164,10 @@ class RecoverableUnits {
   /// The model's parameters, in the order that `norms` expects.
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
 
-  /// Sums of squares that only the products saw, one a unit; what other processes measured is to be added.
+  /// Sums of squares that only the GEMMs saw, one per unit; what other processes measured is to be added.
   std::vector<double> product_squares() const;
 
-  /// Largest magnitudes of this step, one a layer and operand; those of other processes count where they are larger.
+  /// Largest magnitudes of this step, one per layer and operand; those of other processes count where they are larger.
   std::vector<float> step_amaxes() const;
   void set_step_amaxes(std::span<const float> amaxes);
 
@@ -175,13 +182,13 @@ class RecoverableUnits {
   Norms norms(std::span<const double> parameter_squares, std::span<const std::uint8_t> has_gradient,
               std::span<const double> product_squares) const;
 
-  /// Measures each cast from the next step on.
+  /// Measures quantization from the next step on.
   void measure_casts(bool wanted);
 
-  /// What the casts of a unit did in this step: the worst of its operands in each respect.
+  /// What quantization did to a unit in this step: the worst of its operands in each respect.
   CastEvidence evidence(UnitIndex unit) const;
 
-  /// Everything that the low paths remember, by name; for checkpoints.
+  /// The low paths' state, by name; for checkpoints.
   std::vector<std::pair<std::string, at::Tensor>> memory() const;
 
   /// Takes it over; an `Error` for what no low path of this recipe can have left.
@@ -206,7 +213,7 @@ class RecoverableUnits {
   };
   struct Source {
     std::vector<Part> parts;
-    bool by_products = false;                        // its norm is that of its products' gradients, not of parameters
+    bool by_products = false;                        // its norm is that of its GEMMs' gradients, not of parameters
     std::vector<std::size_t> other_parameters = {};  // of a block: those that are no linear layer's
   };
 
@@ -233,6 +240,7 @@ class RecoverableUnits {
   std::vector<Unit> units_;
   std::vector<Source> sources_;
   std::vector<std::uint8_t> requested_;
+  std::vector<UnitIndex> measured_high_;  // in the next step
   std::vector<std::uint8_t> in_force_;
   bool save_in_8_bits_ = false;
   bool measures_products_ = false;  // of some layer
@@ -243,7 +251,7 @@ class RecoverableUnits {
   Coverage coverage_;
 };
 
-/// While it lives all units run high, or all low, and nothing is remembered or measured.
+/// While it lives all units run high, or all low, no state changes and nothing is measured.
 class EvaluationPaths {
  public:
   EvaluationPaths(RecoverableUnits& units, bool all_high);
@@ -256,7 +264,7 @@ class EvaluationPaths {
   std::vector<LinearPaths> kept_;
 };
 
-/// While it lives nothing is remembered or measured; paths stay as they are.
+/// While it lives no state changes and nothing is measured; paths stay as they are.
 class UnobservedPaths {
  public:
   explicit UnobservedPaths(RecoverableUnits& units);
@@ -266,7 +274,7 @@ class UnobservedPaths {
 
  private:
   RecoverableUnits& units_;
-  std::vector<bool> observed_;  // before, one a layer
+  std::vector<bool> observed_;  // before, one per layer
 };
 
 }  // namespace gnmr::nn

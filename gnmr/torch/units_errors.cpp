@@ -4,8 +4,11 @@
 #include <cmath>
 #include <cstdio>
 #include <limits>
+#include <utility>
+#include <vector>
 
 #include "gnmr/core/error.h"
+#include "gnmr/low/patrol.h"
 #include "gnmr/recipes/host_cast.h"
 #include "gnmr/torch/front_end.h"
 #include "gnmr/torch/units.h"
@@ -20,9 +23,6 @@ void append(const ErrorSums& sums, std::vector<double>& values) {
   values.insert(values.end(), {sums.difference, sums.reference, sums.measured ? 1.0 : 0.0});
 }
 
-// What a GPU multiplies and adds in FP8 while it reads a byte: 680e12 by 4e12 a second on an H200.
-constexpr double kMultiplyAddsAByte = 170;
-
 double larger(double a, double b) {
   if (std::isnan(a)) return b;
   return std::isnan(b) ? a : std::max(a, b);
@@ -36,27 +36,21 @@ void RecoverableUnits::patrol(double share, std::int64_t tokens) {
   patrol_share_ = 0;
   if (recipe_ == nullptr || share <= 0 || layers_.empty()) return;
   double all = 0;
-  for (const Layer& layer : layers_) {
-    all += 3.0 * static_cast<double>(tokens) * static_cast<double>(layer.module->in_features()) *
-           static_cast<double>(layer.module->out_features());
-  }
-  double round_cost = 0;
-  patrol_rounds_ = 1;
+  std::vector<double> costs;
   for (const Layer& layer : layers_) {
     const SwitchableLinearImpl& module = *layer.module;
-    // On a GPU a patrol is bound by the memory: what else could have been computed meanwhile is its cost.
-    const double cost = has_device_numbers(module.weight)
-                            ? kMultiplyAddsAByte * low::probe_bytes(tokens, module.in_features(), module.out_features(),
-                                                                    static_cast<double>(module.weight.element_size()))
-                            : low::probe_multiply_adds(tokens, module.in_features(), module.out_features());
-    if (share < 1 && round_cost > 0 && round_cost + cost > share * all) {
-      ++patrol_rounds_;
-      round_cost = 0;
-    }
-    round_cost += cost;
-    patrol_share_ = std::max(patrol_share_, round_cost / all);
-    patrol_round_.push_back(patrol_rounds_ - 1);
+    all += 3.0 * static_cast<double>(tokens) * static_cast<double>(module.in_features()) *
+           static_cast<double>(module.out_features());
+    costs.push_back(low::patrol_cost({.tokens = tokens,
+                                      .in_features = module.in_features(),
+                                      .out_features = module.out_features(),
+                                      .element_bytes = static_cast<double>(module.weight.element_size()),
+                                      .on_device = has_device_numbers(module.weight)}));
   }
+  low::PatrolRounds rounds = low::patrol_rounds(costs, all, share);
+  patrol_round_ = std::move(rounds.round_of);
+  patrol_rounds_ = rounds.count;
+  patrol_share_ = rounds.share;
 }
 
 std::string RecoverableUnits::patrol_text() const {
@@ -78,7 +72,7 @@ std::unique_ptr<RecoverableUnits::Measurements> RecoverableUnits::send_other_mea
 
 std::unique_ptr<RecoverableUnits::Measurements> RecoverableUnits::measurements_with(NumbersOnTheWay numbers) const {
   auto measurements = std::make_unique<Measurements>(Measurements{std::move(numbers), {}});
-  // Whether a product was measured is known to the host, and so is evidence of casts that are emulated.
+  // Whether a GEMM was measured is known to the host, and so is evidence of emulated quantization.
   if (!measures_products_ && !measures_casts_) return measurements;
   for (const Layer& layer : layers_) measurements->on_host.push_back(layer.module->paths().measured);
   return measurements;
@@ -106,7 +100,7 @@ void RecoverableUnits::take(Measurements& measurements, const low::HostNumbers& 
       measured.squared_norm = numbers.squares[layer * kProductCount + product];
       measured.error = sums_of(numbers.errors[layer * kPlaces + product]);
       for (std::size_t place = 0; place < 2 && !numbers.casts.empty(); ++place) {
-        // Evidence of casts that are emulated, or of operands that a laboratory changed, is on the host already.
+        // Evidence of emulated quantization, or of operands that a laboratory changed, is on the host already.
         measured.casts[place] += numbers.casts[(layer * kProductCount + product) * 2 + place];
       }
     }
@@ -180,7 +174,7 @@ std::vector<double> RecoverableUnits::cast_errors() const {
 std::vector<double> RecoverableUnits::parameter_coefficients(std::span<const double> unit_coefficients) const {
   std::vector<double> coefficients(parameters_.size(), 1.0);
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
-    // The norm of a product's unit is no parameter's; that of saved inputs is its layer's.
+    // The norm of a GEMM's unit is no parameter's; that of saved inputs is its layer's.
     if (sources_[unit].by_products) continue;
     for (const Part& part : sources_[unit].parts) {
       for (const std::size_t index : layers_[part.layer].parameters) {
@@ -202,7 +196,7 @@ std::int64_t RecoverableUnits::trial_bytes(std::int64_t tokens) const {
     const std::int64_t out = layer.module->out_features();
     const std::int64_t element = layer.module->weight.element_size();
     if (save_in_8_bits_) inputs += tokens * in * (element - 1);
-    // Both operands cast, the result and its difference, of the product that needs most.
+    // Both operands quantized, the result and its difference, of the GEMM that needs most.
     const std::int64_t by_tokens = tokens * std::max(in, out) + in * out + 2 * tokens * std::max(in, out);
     const std::int64_t by_weights = tokens * (in + out) + 2 * in * out;
     largest = std::max(largest, element * std::max(by_tokens, by_weights));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the low paths of a model remember, as named tensors and as flat lists.
+// The amax histories of a model's low paths, as named tensors and as flat lists.
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
@@ -48,6 +48,20 @@ void RecoverableUnits::set_step_amaxes(std::span<const float> amaxes) {
   if (numbers_ != nullptr) set_amaxes(*numbers_, amaxes);
 }
 
+std::uint64_t RecoverableUnits::refreshes() const {
+  std::uint64_t count = 0;
+  if (numbers_ != nullptr) {
+    for (const formats::DelayedState& state : numbers_->save()) count += state.refreshes;
+    return count;
+  }
+  for (const Layer& layer : layers_) {
+    for (const auto& product : layer.module->paths().amax.delayed) {
+      for (const formats::DelayedState& state : product) count += state.refreshes;
+    }
+  }
+  return count;
+}
+
 std::vector<std::pair<std::string, at::Tensor>> RecoverableUnits::memory() const {
   std::vector<std::pair<std::string, at::Tensor>> memory;
   // In the order of the loops below.
@@ -66,6 +80,10 @@ std::vector<std::pair<std::string, at::Tensor>> RecoverableUnits::memory() const
         memory.emplace_back(name + ".scale", at::tensor({state.scale}, at::kFloat));
         memory.emplace_back(name + ".observations",
                             at::tensor({static_cast<std::int64_t>(state.observations)}, at::kLong));
+        if (state.refreshes == 0) continue;
+        memory.emplace_back(name + ".refreshes", at::tensor({static_cast<std::int64_t>(state.refreshes),
+                                                             static_cast<std::int64_t>(state.refreshed_at)},
+                                                            at::kLong));
       }
     }
   }
@@ -76,11 +94,11 @@ void RecoverableUnits::restore_memory(const std::vector<std::pair<std::string, a
   std::map<std::string, at::Tensor> found(memory.begin(), memory.end());
   const auto take = [&](const std::string& name, at::ScalarType type, std::int64_t least, std::int64_t most) {
     const auto entry = found.find(name);
-    if (entry == found.end()) throw Error("low path's memory: " + name + " is missing");
+    if (entry == found.end()) throw Error("amax history: " + name + " is missing");
     const at::Tensor tensor = entry->second;
     found.erase(entry);
     if (tensor.scalar_type() != type || tensor.dim() != 1 || tensor.numel() < least || tensor.numel() > most) {
-      throw Error("low path's memory: " + name + " has a wrong type or shape");
+      throw Error("amax history: " + name + " has a wrong type or shape");
     }
     return tensor.contiguous();
   };
@@ -99,14 +117,23 @@ void RecoverableUnits::restore_memory(const std::vector<std::pair<std::string, a
         const bool possible = std::all_of(state.amax_history.begin(), state.amax_history.end(),
                                           [](float amax) { return std::isfinite(amax) && amax >= 0; });
         if (!possible || !(state.scale > 0) || !std::isfinite(state.scale) || observations < 0) {
-          throw Error("low path's memory: " + name + " holds what none can be");
+          throw Error("amax history: " + name + " holds impossible values");
         }
         state.observations = static_cast<std::uint64_t>(observations);
+        if (found.contains(name + ".refreshes")) {
+          const at::Tensor refreshes = take(name + ".refreshes", at::kLong, 2, 2);
+          const std::int64_t* const values = refreshes.const_data_ptr<std::int64_t>();
+          if (values[0] < 1 || values[1] < 1 || values[1] > observations) {
+            throw Error("amax history: " + name + " holds impossible values");
+          }
+          state.refreshes = static_cast<std::uint64_t>(values[0]);
+          state.refreshed_at = static_cast<std::uint64_t>(values[1]);
+        }
         states.push_back(std::move(state));
       }
     }
   }
-  if (!found.empty()) throw Error("low path's memory: no low path remembers " + found.begin()->first);
+  if (!found.empty()) throw Error("amax history: no low path has " + found.begin()->first);
   use_device();
   if (numbers_ != nullptr) numbers_->load(states);
   std::size_t next = 0;

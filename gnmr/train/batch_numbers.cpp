@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 #include "gnmr/kernels/norms.h"
@@ -23,17 +22,6 @@ Update update_of(std::span<const double> squares, double largest_norm) {
   }
   update.applied = update.applied && update.grad_norm * update.clip < kernels::kLargestNorm;
   return update;
-}
-
-std::vector<double> judged_errors(const BatchNumbers& numbers) {
-  std::vector<double> errors = numbers.errors;
-  for (std::size_t unit = 0; unit < numbers.forced_high.size() && !errors.empty(); ++unit) {
-    if (numbers.forced_high[unit] == 0) continue;
-    // However its low path would do: nobody can act on it.
-    std::fill_n(errors.begin() + static_cast<std::ptrdiff_t>(unit * nn::kProductCount), nn::kProductCount,
-                std::numeric_limits<double>::quiet_NaN());
-  }
-  return errors;
 }
 
 }  // namespace gnmr::train

@@ -50,19 +50,17 @@ struct BatchNumbers {
   nn::RecoverableUnits::Norms norms = {};
   std::vector<std::uint8_t> forced_high = {};  // one per unit: the user keeps it high
   std::vector<double> errors = {};             // per unit and product, NaN where not measured; empty: nobody asks
+  std::vector<double> judged_errors = {};      // of these, what a decision may go by: not of units forced high
   std::vector<nn::CastEvidence> casts = {};    // one per unit, where they are logged
 
   Update update = {};
   bool held = false;         // by a gate
-  double seconds = 0;        // of the run
-  double aside_seconds = 0;  // before it, for what only an experiment measures
+  double seconds = 0;        // of the run, all of it, but for
+  double aside_seconds = 0;  // what only an experiment measures
 };
 
 /// The update that gradients with these sums of squares make, clipped at `largest_norm` (0: not clipped). One that is
 /// not finite, or would not be in the optimizer, is not applied.
 Update update_of(std::span<const double> squares, double largest_norm);
-
-/// The errors that a decision may go by: those of units that the user keeps high count as not measured.
-std::vector<double> judged_errors(const BatchNumbers& numbers);
 
 }  // namespace gnmr::train

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "gnmr/torch/cuda_graph.h"
 #include "gnmr/torch/squared_norm.h"
@@ -25,46 +26,39 @@ BatchRunner::BatchRunner(models::LanguageModel& model, const Data& data, nn::Rec
       device_(units.parameters().front().device()) {}
 
 BatchNumbers BatchRunner::run(const BatchRun& run) {
-  drop_gradients();
-  switch_units(run);
-  BatchNumbers numbers;
-  if (run.measured) measure_aside(run.batch, numbers);
   const auto start = Clock::now();
+  BatchNumbers numbers;
+  drop_gradients();
+  {
+    const Stopwatch stopwatch(unit_seconds_);
+    if (measures_errors()) units_.measure_high(run.measured_high);
+    units_.begin_step(run.batch, run.pass, run.again);
+  }
+  if (run.measured && experiment_ != nullptr) {
+    const Stopwatch stopwatch(numbers.aside_seconds);
+    experiment_->measure(run.batch, units_, [&] { run_micro_batches(run.batch); });
+  }
   numbers.device_loss = run_micro_batches(run.batch);
-  find_gradients(numbers);
-  find_forced_units(numbers);
+  for (const at::Tensor& parameter : units_.parameters()) {
+    numbers.has_gradient.push_back(parameter.grad().defined() ? 1 : 0);
+  }
+  for (UnitIndex unit = 0; unit < units_.units().size() && settings_.norms; ++unit) {
+    numbers.forced_high.push_back(units_.units()[unit].forced && units_.is_high(unit) ? 1 : 0);
+  }
   if (!settings_.gate_on_device) {
     units_.take_measurements(units_.send_measurements().get());
-    std::vector<double> unit_squares = units_.product_squares();
-    std::vector<double> sums = error_sums();
-    reduce_over_ranks(numbers, unit_squares, sums);
-    measure_gradients(numbers);
-    measure_units(numbers, unit_squares, sums);
+    measure(numbers);
     numbers.loss = numbers.device_loss.item<double>();
   }
-  numbers.seconds = seconds_since(start);
+  numbers.seconds = seconds_since(start) - numbers.aside_seconds;
   return numbers;
-}
-
-void BatchRunner::switch_units(const BatchRun& run) {
-  const auto start = Clock::now();
-  units_.begin_step(run.batch, run.pass, run.again);
-  unit_seconds_ += seconds_since(start);
-}
-
-/// What the experiment measures before a batch runs.
-void BatchRunner::measure_aside(std::int64_t batch, BatchNumbers& numbers) {
-  if (experiment_ == nullptr) return;
-  const auto start = Clock::now();
-  experiment_->measure(batch, units_, [&] { run_micro_batches(batch); });
-  numbers.aside_seconds = seconds_since(start);
 }
 
 void BatchRunner::read(BatchNumbers& numbers) {
   if (numbers.pending == nullptr) return;
   numbers.pending->complete(numbers);
   numbers.pending.reset();
-  measure_units(numbers, units_.product_squares(), error_sums());
+  measure(numbers);
 }
 
 /// The loss of the batch; it stays on the device.
@@ -87,27 +81,9 @@ at::Tensor BatchRunner::on_device(const at::Tensor& tensor) const {
   return device_.is_cpu() ? tensor : tensor.pin_memory().to(device_, /*non_blocking=*/true);
 }
 
-void BatchRunner::find_gradients(BatchNumbers& numbers) const {
-  for (const at::Tensor& parameter : units_.parameters()) {
-    numbers.has_gradient.push_back(parameter.grad().defined() ? 1 : 0);
-  }
-}
-
-void BatchRunner::find_forced_units(BatchNumbers& numbers) const {
-  if (!settings_.norms) return;
-  for (UnitIndex unit = 0; unit < units_.units().size(); ++unit) {
-    numbers.forced_high.push_back(units_.units()[unit].forced && units_.is_high(unit) ? 1 : 0);
-  }
-}
-
-std::vector<double> BatchRunner::error_sums() const {
-  return settings_.errors != ErrorMeasure::none ? units_.error_sums() : std::vector<double>();
-}
-
 /// Gradients become the mean over ranks; what the products measured is summed, largest magnitudes are compared.
 void BatchRunner::reduce_over_ranks(BatchNumbers& numbers, std::vector<double>& unit_squares,
                                     std::vector<double>& error_sums) {
-  if (ranks_.size() == 1) return;
   const double share = 1.0 / ranks_.size();
   double own_square = 0;
   for (const at::Tensor& parameter : units_.parameters()) {
@@ -134,27 +110,38 @@ void BatchRunner::reduce_over_ranks(BatchNumbers& numbers, std::vector<double>& 
   units_.set_step_amaxes(std::span(amaxes.const_data_ptr<float>(), static_cast<std::size_t>(amaxes.numel())));
 }
 
-/// The one pass over the gradients: what all norms and the clip coefficient are made from.
-void BatchRunner::measure_gradients(BatchNumbers& numbers) {
-  const auto start = Clock::now();
-  std::vector<at::Tensor> gradients;
-  for (const at::Tensor& parameter : units_.parameters()) gradients.push_back(parameter.grad());
-  numbers.squares = gradient_squares_.measure(gradients);
-  numbers.update = update_of(numbers.squares, settings_.largest_norm);
-  norm_seconds_ += seconds_since(start);
-}
-
-void BatchRunner::measure_units(BatchNumbers& numbers, std::span<const double> unit_squares,
-                                std::span<const double> error_sums) {
+/// Norms and errors of the units and, unless a gate on the device has made it, the one pass over the gradients.
+void BatchRunner::measure(BatchNumbers& numbers) {
+  std::vector<double> unit_squares = units_.product_squares();
+  std::vector<double> error_sums;
+  if (measures_errors()) error_sums = units_.error_sums();
+  if (ranks_.size() > 1) reduce_over_ranks(numbers, unit_squares, error_sums);
+  if (!settings_.gate_on_device) measure_gradients(numbers);
   for (UnitIndex unit = 0; unit < units_.units().size() && settings_.casts; ++unit) {
     numbers.casts.push_back(units_.evidence(unit));
   }
   if (!settings_.norms) return;
-  const auto start = Clock::now();
+  const Stopwatch stopwatch(unit_seconds_);
   numbers.norms = units_.norms(numbers.squares, numbers.has_gradient, unit_squares);
   if (settings_.errors == ErrorMeasure::comparison) numbers.errors = units_.errors(error_sums);
   if (settings_.errors == ErrorMeasure::casts) numbers.errors = units_.cast_errors();
-  unit_seconds_ += seconds_since(start);
+  if (!settings_.judges_errors) return;
+  numbers.judged_errors = numbers.errors;
+  for (std::size_t index = 0; index < numbers.judged_errors.size(); ++index) {
+    // However the low path of a unit that the user keeps high would do: nobody can act on it.
+    if (numbers.forced_high[index / nn::kProductCount] != 0) {
+      numbers.judged_errors[index] = std::numeric_limits<double>::quiet_NaN();
+    }
+  }
+}
+
+/// What all norms and the clip coefficient are made from.
+void BatchRunner::measure_gradients(BatchNumbers& numbers) {
+  const Stopwatch stopwatch(norm_seconds_);
+  std::vector<at::Tensor> gradients;
+  for (const at::Tensor& parameter : units_.parameters()) gradients.push_back(parameter.grad());
+  numbers.squares = gradient_squares_.measure(gradients);
+  numbers.update = update_of(numbers.squares, settings_.largest_norm);
 }
 
 void BatchRunner::scale_gradients(std::span<const double> coefficients, BatchNumbers& numbers) {

@@ -43,6 +43,7 @@ struct BatchSettings {
   bool norms = true;        // of units, and who is forced high
   bool casts = false;       // what casts did, for the log
   ErrorMeasure errors = ErrorMeasure::none;
+  bool judges_errors = false;   // a decision goes by them
   bool gate_on_device = false;  // it makes the pass over the gradients
 };
 
@@ -50,8 +51,9 @@ struct BatchSettings {
 struct BatchRun {
   std::int64_t batch = 0;
   PassKind pass = PassKind::step;
-  bool again = false;     // the batch has run before
-  bool measured = false;  // an experiment may measure something beside it
+  bool again = false;                             // the batch has run before
+  bool measured = false;                          // an experiment may measure something beside it
+  std::span<const UnitIndex> measured_high = {};  // units that run high and whose low paths are measured beside it
 };
 
 /// Runs batches of one model.
@@ -62,6 +64,9 @@ class BatchRunner {
               Experiment* experiment);
 
   void set(const BatchSettings& settings) { settings_ = settings; }
+
+  /// Whether low paths are compared with high ones, or their casts looked at.
+  bool measures_errors() const { return settings_.errors != ErrorMeasure::none; }
 
   /// Forward and backward of a batch, each unit on the path that was requested. Gradients of an earlier run are
   /// dropped.
@@ -89,16 +94,11 @@ class BatchRunner {
   std::string graph_news();
 
  private:
-  void switch_units(const BatchRun& run);
-  void measure_aside(std::int64_t batch, BatchNumbers& numbers);
   at::Tensor run_micro_batches(std::int64_t batch);
   at::Tensor on_device(const at::Tensor& tensor) const;
-  void find_gradients(BatchNumbers& numbers) const;
-  void find_forced_units(BatchNumbers& numbers) const;
+  void measure(BatchNumbers& numbers);
   void reduce_over_ranks(BatchNumbers& numbers, std::vector<double>& unit_squares, std::vector<double>& error_sums);
   void measure_gradients(BatchNumbers& numbers);
-  void measure_units(BatchNumbers& numbers, std::span<const double> unit_squares, std::span<const double> error_sums);
-  std::vector<double> error_sums() const;
 
   models::LanguageModel& model_;
   const Data& data_;

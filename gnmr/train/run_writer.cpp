@@ -62,12 +62,12 @@ void RunWriter::write(const run::EvalLine& line) {
   if (metrics_) metrics_->write(line);
 }
 
-void RunWriter::write_norms(std::int64_t step, const nn::RecoverableUnits::Norms& norms) {
-  if (norms_) norms_->write(step, norms.values, norms.sampled);
+void RunWriter::write_norms(std::int64_t step, std::span<const double> norms, std::span<const std::uint8_t> sampled) {
+  if (norms_) norms_->write(step, norms, sampled);
 }
 
 void RunWriter::write_errors(std::int64_t step, std::span<const double> errors) {
-  if (!errors_) return;
+  if (!errors_ || errors.empty()) return;
   std::vector<std::uint8_t> measured;
   for (const double error : errors) measured.push_back(std::isnan(error) ? 0 : 1);
   errors_->write(step, errors, measured);

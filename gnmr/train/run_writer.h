@@ -65,7 +65,7 @@ class RunWriter {
 
   void write(const run::TrainLine& line);
   void write(const run::EvalLine& line);
-  void write_norms(std::int64_t step, const nn::RecoverableUnits::Norms& norms);
+  void write_norms(std::int64_t step, std::span<const double> norms, std::span<const std::uint8_t> sampled);
   void write_errors(std::int64_t step, std::span<const double> errors);
 
   /// What casts did to some units; `casts` has one entry per unit, or none where that is not logged.

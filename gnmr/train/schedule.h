@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The learning rate of a step: a straight warm-up, then half a cosine.
+// What is a function of the step's number: the learning rate (a straight warm-up, then half a cosine), what is due.
 //
 // Goals: a pure function, so that a resumed run needs no state. Non-goals: other shapes.
 #pragma once
@@ -33,6 +33,11 @@ inline double learning_rate(const Schedule& schedule, std::int64_t step) {
       std::min(1.0, static_cast<double>(step - schedule.warmup_steps) / static_cast<double>(falling_steps));
   const double cosine = 0.5 * (1 + std::cos(std::numbers::pi * progress));
   return schedule.highest * (schedule.final_share + (1 - schedule.final_share) * cosine);
+}
+
+/// Whether something that comes every so many steps (0: never), and after the last one, is due after this step.
+inline bool is_due(std::int64_t every, std::int64_t step, std::int64_t last_step) {
+  return step == last_step || (every > 0 && step % every == 0);
 }
 
 }  // namespace gnmr::train

@@ -26,6 +26,7 @@ from gnmr.ranks.joining import Joined, check_low_paths, gradients_of, join, join
 from gnmr.step.kill_switch import KillSwitch
 from gnmr.step.parts import ControlParts
 from gnmr.step.patrol import Patrol, patrol_rounds
+from gnmr.step.refresh import Refresh, check_refresh, refreshing_switches
 from gnmr.summary import budget_text
 from gnmr.telemetry.warning import warn
 from gnmr.units import FoundUnits, UnitChoice, find_units
@@ -62,6 +63,8 @@ def attach(
     - `gradients`: `.grad`, `main_grad`, or a function of a parameter.
     - `patrol`: low paths of our own are compared with high ones beside each step, of as many layers in turn as this
       share of its multiply-adds pays for (at least one; 0: none, 1: all in each step).
+    - `refresh`: a delayed scale is renewed early where the amax history would now make it more than this many times as
+      large, or less than half (0: never).
     - `watch_steps`: nothing is switched in the first so many steps; `disarm_after`: nor any more where nothing that was
       done over so many steps helped (0: never).
     - `signals`: SIGUSR1 asks for watch, SIGUSR2 for high.
@@ -76,6 +79,7 @@ def attach(
     mistakes.check_names("attach", options)
     mistakes.check_model("attach", model)
     settings: AttachOptions = {**DEFAULTS, **options}
+    check_refresh(settings["refresh"])
     preset, lag, resume_step = settings["preset"], settings["lag"], settings["resume_step"]
     controller = controller_options(max_o, options)
     ranks = ranks_of(settings["process_group"], model)
@@ -85,7 +89,7 @@ def attach(
     chosen, found = together(lambda: _find(model, choice, preset, controller))
     watching = (watch, settings["watch_steps"], settings["disarm_after"])
     if ranks is not None:
-        _check_settings(ranks, [str(chosen), lag, recipe, settings["patrol"], *watching])
+        _check_settings(ranks, [str(chosen), lag, recipe, settings["patrol"], settings["refresh"], *watching])
     asked = lag
     if asked is None:
         can_be_late = int(_can_be_late(model, found, chosen))
@@ -100,6 +104,10 @@ def attach(
     patrol = Patrol(joined.found.units, rounds, len(joined.places)) if max(rounds) >= 0 else None
     if options.get("patrol") and patrol is None:
         raise Error("attach: option `patrol`: has no effect, since no unit can be compared beside a step; leave it out")
+    refreshing = refreshing_switches(joined.found.units)
+    can_refresh = bool(refreshing) if ranks is None else any(ranks.gather(bool(refreshing)))
+    if options.get("refresh") and not can_refresh:
+        raise Error("attach: option `refresh`: has no effect, since no scale comes from earlier steps; leave it out")
     # A lag that nobody asked for becomes 0 with the first trial.
     can_rerun = bool(joined.places) and not lag
     measured = joined.expected if patrol is not None or can_rerun else []
@@ -143,7 +151,11 @@ def attach(
             make_supervisor,
             lag_is_free=lag is None,
             patrol=patrol,
-            asked={"watch": watch, **{name: settings[name] for name in ("watch_steps", "disarm_after", "seed")}},
+            refresh=Refresh(refreshing, settings["refresh"]) if refreshing and settings["refresh"] else None,
+            asked={
+                "watch": watch,
+                **{name: settings[name] for name in ("refresh", "watch_steps", "disarm_after", "seed")},
+            },
         )
         control = Control(parts, strict=settings["strict"], quiet=quiet)
         mistakes.own(control, joined.found.units)

@@ -89,7 +89,13 @@ class Control:
         prints as a table. The same on all ranks; kept in checkpoints."""
         steps, parts = self._steps, self._parts
         can_try = bool(parts.joined.places) and (self.lag == 0 or parts.lag_is_free)
-        return advised(summarize(steps.tally, steps.units, parts.supervisor, self.mode, steps.fault, can_try))
+        count = parts.refresh.count() if parts.refresh is not None else 0
+        return advised(summarize(steps.tally, steps.units, parts.supervisor, self.mode, steps.fault, can_try, count))
+
+    def plan(self) -> _core.HighPlan:
+        """Which units should always run high, by the errors that the patrol has measured so far: as data, as a table,
+        and as a filter for torchao (`filter_fn`). An error before anything was measured."""
+        return _core.plan_high_units(self._parts.supervisor, list(self._parts.joined.places))
 
     def __repr__(self) -> str:
         high = self.high

@@ -25,6 +25,7 @@ class AttachOptions(ControllerOptions, total=False):
     deny: Sequence[str]
     gradients: Source
     patrol: float
+    refresh: float
     watch_steps: int
     disarm_after: int
     resume_step: int | None
@@ -54,6 +55,7 @@ DEFAULTS: AttachOptions = {
     "deny": DEFAULT_DENY,
     "gradients": ".grad",
     "patrol": 0.05,
+    "refresh": 1.25,
     "watch_steps": 0,
     "disarm_after": 0,
     "resume_step": None,

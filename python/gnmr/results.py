@@ -23,6 +23,7 @@ class StepResult:
     admitted: tuple[str, ...] = ()
     released: tuple[str, ...] = ()
     recovered: tuple[str, ...] = ()  # in the next step
+    standing: tuple[str, ...] = ()  # of these, in standing recovery: their errors are always far above those of others
     loss: float | None = None  # of the rerun, where there was one, else what was passed in
     would_be: bool = False  # in watch: nothing of it was carried out; admitted and so on are what would have been
     decided_step: int = 0  # 0: none was decided

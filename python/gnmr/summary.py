@@ -145,6 +145,7 @@ class Summary:
     most_wanted: int
     verdicts: Mapping[str, int]
     warmup_steps: int
+    refreshes: int = 0  # scales of this process that were renewed early
     fault: str = ""
     advice: tuple[Advice, ...] = ()
 
@@ -165,6 +166,7 @@ class Summary:
             f"(trials: {verdicts})",
             f"{budget_text(self.budget, len(self.units))}; {self.recovery_share:.2%} of unit-steps in recovery; "
             f"units denied in {self.denied_steps} steps" + _NOW.get(self.mode, ""),
+            *([f"{self.refreshes} scales renewed before their interval was over"] if self.refreshes else []),
         ]
 
     def _table(self) -> list[str]:
@@ -190,7 +192,13 @@ class Summary:
 
 
 def summarize(
-    tally: Tally, units: Sequence[WatchedUnit], supervisor: _core.Supervisor, mode: str, fault: str, can_try: bool
+    tally: Tally,
+    units: Sequence[WatchedUnit],
+    supervisor: _core.Supervisor,
+    mode: str,
+    fault: str,
+    can_try: bool,
+    refreshes: int,
 ) -> Summary:
     """The summary without advice."""
     rows = []
@@ -232,6 +240,7 @@ def summarize(
         tally.most_wanted,
         dict(tally.verdicts),
         int(options.warmup_samples),
+        refreshes,
         fault,
     )
 

@@ -102,6 +102,17 @@ class StatefulSwitch(Switch, Protocol):
 
 
 @runtime_checkable
+class RefreshingSwitch(Switch, Protocol):
+    """A switch whose scales come from earlier steps, and can be renewed before they are due."""
+
+    remembers: bool  # whether its scales do come from these
+    refresh: float  # one that would now be so many times as large, or less than half, is renewed; 0: none is
+
+    def refreshes(self) -> int:
+        """How many were renewed early so far; waits for a device."""
+
+
+@runtime_checkable
 class RecipeSwitch(Switch, Protocol):
     """A switch whose low path follows a recipe of ours. It multiplies plain tensors: what `fully_shard` gathers, not
     what tensor parallel leaves spread."""

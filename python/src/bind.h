@@ -67,6 +67,7 @@ void bind_clipped_norms(nb::module_& module);
 void bind_fp8_product(nb::module_& module);
 void bind_low_layer(nb::module_& module);
 void bind_patrol(nb::module_& module);
+void bind_plan(nb::module_& module);
 void bind_report(nb::module_& module);
 void bind_program(nb::module_& module);
 

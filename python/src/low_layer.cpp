@@ -90,12 +90,12 @@ void LowLayer::begin_step() {
   used_device_ = false;
 }
 
-void LowLayer::end_step() {
+void LowLayer::end_step(float refresh) {
   if (paths_.numbers == nullptr) {
-    paths_.end_step();
+    paths_.end_step({.factor = refresh});
   } else if (used_device_) {
     const OnDeviceOf current(*front_end_, paths_.numbers->matrix());
-    paths_.numbers->end_step();
+    paths_.numbers->end_step({.factor = refresh});
   }
 }
 
@@ -250,6 +250,12 @@ std::vector<formats::DelayedState> LowLayer::states() const {
 
 std::string LowLayer::save() const { return recipes::delayed_states_text(states()); }
 
+std::uint64_t LowLayer::refreshes() const {
+  std::uint64_t count = 0;
+  for (const formats::DelayedState& state : states()) count += state.refreshes;
+  return count;
+}
+
 void LowLayer::restore(std::string_view text) {
   if (paths_.recipe == nullptr) throw Error("[restore] without a recipe nothing is remembered");
   const std::vector<formats::DelayedState> states = recipes::parse_delayed_states(*paths_.recipe, text);
@@ -280,7 +286,9 @@ void bind_layer(nb::module_& module) {
       .def_prop_rw("comparison", &LowLayer::comparison, &LowLayer::set_comparison)
       .def("plant_factor", &LowLayer::plant_factor, "factor"_a.none(), "A fault on each low result; None: no more.")
       .def("begin_step", &LowLayer::begin_step, nb::call_guard<Unlocked>(), "A step begins, or begins again.")
-      .def("end_step", &LowLayer::end_step, nb::call_guard<Unlocked>(), "The amax history takes the step in.");
+      .def("end_step", &LowLayer::end_step, "refresh"_a = 0.0F, nb::call_guard<Unlocked>(),
+           "The amax history takes the step in; a scale that it no longer fits by this factor is renewed, 0: never.")
+      .def_prop_ro("refreshes", &LowLayer::refreshes, "Scales that were renewed early so far; waits for a device.");
   layer
       .def(
           "forward",

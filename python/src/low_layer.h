@@ -65,9 +65,9 @@ class LowLayer {
   low::Comparison comparison() const { return paths_.comparison; }
   void plant_factor(std::optional<double> factor);
 
-  /// A step begins, or begins again; it ends.
+  /// A step begins, or begins again; it ends. `refresh`: as `formats::Refresh::factor`.
   void begin_step();
-  void end_step();
+  void end_step(float refresh);
 
   /// The result, and `low::Saved::kParts` tensors for backward, None where there is nothing.
   nb::tuple forward(nb::handle input, nb::handle weight, const ForwardRequest& request, low::SharedOperands* shared);
@@ -96,6 +96,9 @@ class LowLayer {
 
   /// All that is remembered, as text; waits for a device.
   std::string save() const;
+
+  /// Scales that were renewed before their interval was over, so far; waits for a device.
+  std::uint64_t refreshes() const;
   void restore(std::string_view text);
 
  private:

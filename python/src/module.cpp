@@ -22,6 +22,7 @@ NB_MODULE(_core, module) {
   bind_fp8_product(module);    // kernels/fp8_product.h
   bind_low_layer(module);      // low/linear.h, low/operand.h, low/quantize.h, low/gemm.h
   bind_patrol(module);         // low/patrol.h
+  bind_plan(module);           // lab/high_plan.h
   bind_report(module);         // report/report.h, report/explanation.h
   bind_program(module);        // apps/gnmr/commands.h
 }

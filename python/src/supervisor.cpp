@@ -172,6 +172,17 @@ void bind_rest(Class& supervisor) {
       .def_prop_ro(
           "recovered", [](const Supervisor& self) { return copied(self.controller().recovered()); },
           "The units in recovery by the last decision.")
+      .def_prop_ro(
+          "standing",
+          [](const Supervisor& self) {
+            std::vector<UnitIndex> standing;
+            const ControllerState state = self.controller().save();
+            for (UnitIndex unit = 0; unit < state.units.size(); ++unit) {
+              if (state.units[unit].standing_key > 0) standing.push_back(unit);
+            }
+            return standing;
+          },
+          "Of these, the units in standing recovery; not for every step, since it copies the state.")
       .def_prop_ro("has_gate", &Supervisor::has_gate, "Steps are settled late: the option `lag` is 1.")
       .def_prop_ro("dropped", &Supervisor::dropped, "Journal lines and signal rows that the disk did not take.")
       .def(

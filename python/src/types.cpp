@@ -15,6 +15,7 @@ DecisionValue::DecisionValue(const Decision& from)
       denied(copied(from.denied)),
       futile(copied(from.futile)),
       released(copied(from.released)),
+      standing(copied(from.standing)),
       recovered_cost(from.recovered_cost) {}
 
 void bind_types(nb::module_& module) {
@@ -40,6 +41,7 @@ void bind_types(nb::module_& module) {
       .def_ro("denied", &DecisionValue::denied, "wanted recovery, and there was no room")
       .def_ro("futile", &DecisionValue::futile, "released, and still as bad as before")
       .def_ro("released", &DecisionValue::released, "the futile ones included")
+      .def_ro("standing", &DecisionValue::standing, "of `recovered`, those in standing recovery")
       .def_ro("recovered_cost", &DecisionValue::recovered_cost);
   nb::class_<Signals>(module, "Signals", "The signals of one unit in one step; NaN: not defined.")
       .def_ro("sampled", &Signals::sampled)

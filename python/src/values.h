@@ -18,7 +18,7 @@ struct DecisionValue {
 
   std::int64_t step = 0;
   bool common = false;
-  std::vector<UnitIndex> recovered, admitted, denied, futile, released;
+  std::vector<UnitIndex> recovered, admitted, denied, futile, released, standing;
   std::int64_t recovered_cost = 0;
 };
 

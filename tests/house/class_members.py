@@ -15,7 +15,8 @@ SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
 # Classes above the limit, each with the most that it may have (docs/decisions.md says why).
 EXCEPTIONS = {
     "RunView": 27,  # a record: what the page of a run shows, field by field
-    "StorySummary": 26,  # a record: one figure per line of a summary
+    "StorySummary": 27,  # a record: one figure per line of a summary
+    "TrainOutcome": 22,  # a record: what the end of a run prints
     "History": 31,  # a table, a column per member
 }
 

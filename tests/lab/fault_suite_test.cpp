@@ -36,7 +36,7 @@ const Arm& arm_named(const std::string& name) {
 TEST(FaultSuite, SubjectsAreKindsAndGroupsOfThem) {
   EXPECT_EQ(names_of(fault_subjects(Texts{"none", "required", "overflow", "flush:once"})),
             (Texts{"none", "saturate", "overflow", "gradient-overflow", "wrong-rows", "flush:once"}));
-  EXPECT_EQ(fault_subjects(Texts{"all"}).size(), run::fault_kinds().size());
+  EXPECT_EQ(fault_subjects(Texts{"all"}).size(), fault_kinds().size());
   EXPECT_EQ(fault_subject("flush:once").folder, "flush-once");
   EXPECT_EQ(subject_title(fault_subject("wrong-rows")), "wrong-rows (after-cast)");
   EXPECT_EQ(subject_title(fault_subject("none")), "none");
@@ -90,12 +90,12 @@ TEST(FaultSuite, ArmsChangeWhatDefinesThem) {
     return changed_settings(trial, settings_of(saturate, arm_named(arm)));
   };
   EXPECT_EQ(changed("high"), (Texts{"recipe", "controller", "faults", "harm", "selector"}));
-  EXPECT_EQ(changed("none"), (Texts{"controller", "selector"}));
-  EXPECT_EQ(changed("norms"), Texts{"selector"});
+  EXPECT_EQ(changed("none"), (Texts{"controller", "selector", "coarse_error"}));
+  EXPECT_EQ(changed("norms"), (Texts{"selector", "coarse_error"}));
   EXPECT_EQ(changed("evidence"), (Texts{"evidence_from", "selector", "guard"}));
-  EXPECT_EQ(changed("oracle"), (Texts{"oracle", "selector"}));
-  EXPECT_EQ(changed("zclip"), (Texts{"controller", "harm", "rival", "selector"}));
-  EXPECT_EQ(changed("norms-clip"), (Texts{"selector", "guard"}));
+  EXPECT_EQ(changed("oracle"), (Texts{"oracle", "selector", "coarse_error"}));
+  EXPECT_EQ(changed("zclip"), (Texts{"controller", "harm", "rival", "selector", "coarse_error"}));
+  EXPECT_EQ(changed("norms-clip"), (Texts{"selector", "guard", "coarse_error"}));
   EXPECT_EQ(changed("trial-no-patrol"), Texts{"patrol"});
   EXPECT_EQ(changed("gnmr-only"), (Texts{"patrol", "delta_tau", "fall_tau"}));
   EXPECT_EQ(changed("no-budget"), Texts{"max_o"});

@@ -36,9 +36,9 @@ class SuiteTest : public ::testing::Test {
 
 TEST_F(SuiteTest, CellsAreArmsTimesSeedsEachBehindWhatItNeeds) {
   const Suite suite = Suite::open(request());
-  ASSERT_EQ(suite.cells().size(), 14U);
+  ASSERT_EQ(suite.cells().size(), 20U);
   EXPECT_EQ(suite.cells()[0].name, "high-seed0");
-  EXPECT_EQ(suite.cells()[7].seed, 1);
+  EXPECT_EQ(suite.cells()[10].seed, 1);
   for (std::size_t cell = 0; cell < suite.cells().size(); ++cell) {
     const PlannedCell& planned = suite.cells()[cell];
     const std::string& needs = suite.arms()[planned.arm].arm.needs;
@@ -74,7 +74,7 @@ TEST_F(SuiteTest, TheFileHoldsWhatIsNeededToRunEveryCellByHand) {
   EXPECT_EQ(file["arms"][3]["settings"]["options"]["fall_tau"], 0);
   EXPECT_EQ(
       file["arms"][3]["command"],
-      "gnmr train --steps=40 --threads=1 --recipe=int4-act --faults=saturate '--label=GNMR, paper' --preset=paper");
+      "gnmr train --steps=40 --threads=1 --recipe=int4-act --refresh=0 --faults=saturate '--label=GNMR, paper' --preset=paper");
 }
 
 TEST_F(SuiteTest, ASecondSuiteInTheSameFolderIsRefusedUnlessResumed) {
@@ -82,7 +82,7 @@ TEST_F(SuiteTest, ASecondSuiteInTheSameFolderIsRefusedUnlessResumed) {
   EXPECT_NE(refusal(request()).find("--resume"), std::string::npos);
   SuiteRequest again = request();
   again.resume = true;
-  EXPECT_EQ(Suite::open(again).cells().size(), 14U);
+  EXPECT_EQ(Suite::open(again).cells().size(), 20U);
 }
 
 TEST_F(SuiteTest, AResumedSuiteKeepsItsSettings) {

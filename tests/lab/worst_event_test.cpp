@@ -25,9 +25,10 @@ TEST(WorstEvent, ItIsFoundWithItsEvidenceAndFault) {
   const std::optional<WorstEvent> worst = worst_event(folder.file("run"));
   ASSERT_TRUE(worst.has_value());
   EXPECT_EQ(worst->event.step, 30);
-  EXPECT_EQ(worst_event_text(*worst),
-            "step 30, layers.0.q: gradient norm 20.00 times its usual; its casts: 25.0% saturated, 1.0% flushed to 0, "
-            "relative error 0.50 (a fault was injected there)");
+  EXPECT_EQ(
+      worst_event_text(*worst),
+      "step 30, layers.0.q: gradient norm 20.00 times its usual; its quantization: 25.0% saturated, 1.0% flushed to 0, "
+      "relative error 0.50 (a fault was injected there)");
 }
 
 TEST(WorstEvent, WithoutAdmissionsThereIsNone) {

@@ -178,8 +178,11 @@ TEST(Supervisor, RulesForceUnitsAndTheLastOneWins) {
 }
 
 TEST(Supervisor, RandomUnitsTakeTheControllersPlace) {
-  const SupervisorSettings settings{.options = quick_options(), .random_share = 0.4, .seed = 9};
-  Supervisor supervisor(units({2}), settings, {});
+  const std::vector<Unit> all = units({2});
+  const auto choose = [&](std::int64_t step) {
+    return random_recoveries(all, {.share = 0.4, .lock_steps = 4, .seed = 9}, step);
+  };
+  Supervisor supervisor(all, {.options = quick_options(), .choose = choose}, {});
   std::size_t used = 0;
   for (std::int64_t step = 1; step <= 80; ++step) {
     // They are chosen among those that nobody forces.
@@ -252,6 +255,19 @@ TEST(Supervisor, ASmallerBudgetReleasesWhatNoLongerFits) {
   after.begin(step + 1);
   EXPECT_EQ(after.high().size(), 1u);
   EXPECT_THROW(after.restore("nonsense"), Error);
+}
+
+TEST(Supervisor, ADamagedAuditIsNamed) {
+  Supervisor supervisor(units(), {.options = quick_options()}, {});
+  take(supervisor, 1);
+  const std::string before = supervisor.save();
+  for (const char* const audit : {"nonsense", "{}", "[[1]]", "[[true,true]]"}) {
+    const std::string bytes = io::encode_state(supervisor.controller().save(), {{"audit", audit}});
+    const std::string error = test::error_of<Error>([&] { supervisor.restore(bytes); });
+    EXPECT_TRUE(error.starts_with("controller state: the section audit is damaged: ")) << error;
+  }
+  EXPECT_EQ(supervisor.save(), before);
+  EXPECT_NO_THROW(supervisor.restore(io::encode_state(supervisor.controller().save(), {{"audit", "[[1,true]]"}})));
 }
 
 TEST(Supervisor, AFullDiskChangesNoDecisionAndNothingThrows) {

@@ -104,10 +104,6 @@ TEST(TrainSettings, ValidationNamesTheSetting) {
             "[settings] `controller`: expected one of none, gnmr, watch, got \"gnrm\"; did you mean 'gnmr'?");
   EXPECT_EQ(refusal([](auto& s) { s.beta2 = 1; }), "[settings] `beta2`: expected a number in [0, 1), got 1");
   EXPECT_EQ(refusal([](auto& s) {
-              s.experiment.faults = {"saturate", "melt"};
-            }),
-            "[settings] `faults`: expected " + expected_fault() + ", got \"melt\"");
-  EXPECT_EQ(refusal([](auto& s) {
               s.random_units = {"0.1", "0.2"};
             }),
             "[settings] `random_units`: expected one share, got 2 of them");
@@ -142,9 +138,6 @@ TEST(TrainSettings, ValidationKnowsEveryRange) {
       {"set", [](TrainSettings& s) { s.set = {"head"}; }},
       {"random_units", [](TrainSettings& s) { s.random_units = {"1"}; }},
       {"random_units", [](TrainSettings& s) { s.random_units = {"some"}; }},
-      {"fault_every", [](TrainSettings& s) { s.experiment.fault_every = 0; }},
-      {"fault_steps", [](TrainSettings& s) { s.experiment.fault_steps = 0; }},
-      {"fault_from", [](TrainSettings& s) { s.experiment.fault_from = 0; }},
       {"eval_every", [](TrainSettings& s) { s.eval_every = -1; }},
       {"eval_batches", [](TrainSettings& s) { s.eval_batches = 0; }},
       {"checkpoint_every", [](TrainSettings& s) { s.checkpoint_every = -1; }},
@@ -180,7 +173,7 @@ TEST(TrainSettings, ResumeComparesWhatShapesTheRun) {
     std::visit(ChangeValue{}, spec.get(now));
     if (changed_on_resume(before, now).empty()) ++free_settings;
   }
-  EXPECT_EQ(free_settings, 25U);
+  EXPECT_EQ(free_settings, 26U);
   TrainSettings now = before;
   now.out = "elsewhere";
   now.resume = true;

@@ -108,6 +108,41 @@ TEST(Units, SwitchesMoveOnlyBetweenSteps) {
   EXPECT_THROW(units.request(wrong), Error);
 }
 
+TEST(Units, TheLowPathOfAUnitInRecoveryCanBeMeasuredBesideAStep) {
+  const std::vector<UnitIndex> high{1};
+  const std::vector<UnitIndex> asked{1, 2};  // unit 2 runs low: that is the patrol's
+  const auto errors_of = [](const RecoverableUnits& units, UnitIndex unit) {
+    const std::vector<double> errors = units.errors(units.error_sums());
+    return std::vector<double>(errors.begin() + unit * 3, errors.begin() + unit * 3 + 3);
+  };
+  SmallModel calm;
+  SmallModel measured;
+  RecoverableUnits calm_units(calm, builtin("int4-act"), {});
+  RecoverableUnits units(measured, builtin("int4-act"), {});
+  for (RecoverableUnits* const one : {&calm_units, &units}) one->request(high);
+  units.measure_high(asked);
+  for (std::int64_t step = 1; step <= 2; ++step) {
+    calm_units.begin_step(step);
+    units.begin_step(step);
+    EXPECT_TRUE(same_bits(calm.run(9), measured.run(9)));
+    for (std::size_t product = 0; product < 3; ++product) {
+      EXPECT_TRUE(std::isnan(errors_of(calm_units, 1)[product]));
+      EXPECT_EQ(std::isnan(errors_of(units, 1)[product]), step == 2) << "asked for once";
+      EXPECT_TRUE(std::isnan(errors_of(units, 2)[product]));
+    }
+    if (step == 1) {
+      EXPECT_GT(errors_of(units, 1)[0], 0.01);
+    }
+    calm_units.end_step();
+    units.end_step();
+  }
+  for (std::size_t index = 0; index < calm.parameters().size(); ++index) {
+    EXPECT_TRUE(same_bits(calm.parameters()[index].grad(), measured.parameters()[index].grad())) << index;
+  }
+  const std::vector<UnitIndex> wrong{5};
+  EXPECT_THROW(units.measure_high(wrong), Error);
+}
+
 TEST(Units, ARequestInTheMiddleOfAStepChangesNothingInIt) {
   // Forward on one side, backward on the other: gradients are those of an undisturbed step.
   SmallModel calm;
@@ -274,8 +309,7 @@ TEST(Units, WhatLowPathsRememberCanBeSavedAndRestored) {
     return message;
   };
   const std::string slot = "layers.0.up.forward.input";
-  EXPECT_EQ(refused([](auto& list) { list.erase(list.begin() + 1); }),
-            "low path's memory: " + slot + ".scale is missing");
+  EXPECT_EQ(refused([](auto& list) { list.erase(list.begin() + 1); }), "amax history: " + slot + ".scale is missing");
   EXPECT_NE(refused([](auto& list) { list[0].second = at::zeros({17}); }).find("wrong type or shape"),
             std::string::npos);
   EXPECT_NE(refused([](auto& list) { list[1].second = at::ones({1}, at::kDouble); }).find(slot + ".scale"),

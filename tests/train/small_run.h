@@ -127,7 +127,7 @@ inline FinishedRun finish(const run::TrainSettings& settings, Recorder recorder 
   FinishedRun done{.recorder = std::move(recorder), .outcome = {}, .high = {}, .weights = {}};
   done.recorder.steps_done = 0;
   nn::Collective alone;
-  Trainer trainer(settings, done.recorder, alone, experiment);
+  Trainer trainer(settings, done.recorder, alone, {.plan_model = plan_llama, .make_experiment = experiment});
   done.outcome = trainer.run();
   done.high = trainer.recovered_by_step();
   for (const at::Tensor& parameter : trainer.model().parameters()) done.weights.push_back(parameter.detach().clone());

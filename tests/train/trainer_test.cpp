@@ -126,7 +126,7 @@ TEST(Trainer, AnUpdateThatIsNotFiniteIsNeverApplied) {
     std::vector<at::Tensor> now;
     std::vector<bool> changed;
     nn::Collective alone;
-    Trainer trainer(settings, recorder, alone, testing::injected_faults);
+    Trainer trainer(settings, recorder, alone, {.plan_model = plan_llama, .make_experiment = testing::injected_faults});
     const auto copy = [&] {
       std::vector<at::Tensor> weights;
       for (const at::Tensor& parameter : trainer.model().parameters()) weights.push_back(parameter.detach().clone());
@@ -319,7 +319,7 @@ TEST(Trainer, ADamagedCheckpointIsRefusedAndAnEarlierOneGoesOn) {
   }
   const std::string low_path = test::content_of(folder + "low_path.safetensors");
   models::write_safetensors(folder + "low_path.safetensors", negative);
-  refused_for("step-00000009: this checkpoint cannot be used: low_path.safetensors: low path's memory: layers.0.q");
+  refused_for("step-00000009: this checkpoint cannot be used: low_path.safetensors: amax history: layers.0.q");
   test::put_file(folder + "low_path.safetensors", low_path);
   const std::string trainer = change("trainer.json", [](std::string content) {
     const std::string key = "\"skipped_updates\": \"";

@@ -68,7 +68,7 @@ TEST(TrainerTrial, TheLowPathRemembersTheStepOnce) {
   const Trouble trouble{.steps = {12}, .site = Site::after_product};
   Recorder recorder;
   nn::Collective alone;
-  Trainer trainer(settings, recorder, alone, with(trouble));
+  Trainer trainer(settings, recorder, alone, {.plan_model = plan_llama, .make_experiment = with(trouble)});
   trainer.run();
   EXPECT_GE(trials_of(settings).size(), 1u);
   run::TrainSettings healthy = trial_settings(runs, "healthy");
@@ -77,7 +77,7 @@ TEST(TrainerTrial, TheLowPathRemembersTheStepOnce) {
   healthy.set = {"*=high@12:12"};
   nn::Collective also_alone;
   Recorder other;
-  Trainer plain(healthy, other, also_alone, with({}));
+  Trainer plain(healthy, other, also_alone, {.plan_model = plan_llama, .make_experiment = with({})});
   plain.run();
   for (const auto& entry : trainer.model().named_modules()) {
     const auto linear = std::dynamic_pointer_cast<nn::SwitchableLinearImpl>(entry.value());

@@ -66,7 +66,7 @@ struct Trouble {
 
 class TestExperiment : public Experiment {
  public:
-  TestExperiment(const Trouble& trouble, const run::ExperimentSettings& settings)
+  TestExperiment(const Trouble& trouble, const lab::ExperimentSettings& settings)
       : trouble_(trouble),
         settings_(settings),
         cutting_(trouble.site, 4),
@@ -102,7 +102,7 @@ class TestExperiment : public Experiment {
 
  private:
   Trouble trouble_;
-  run::ExperimentSettings settings_;
+  lab::ExperimentSettings settings_;
   CuttingHook cutting_;
   StepHook hook_;
   std::optional<run::HarmWriter> harm_;

@@ -16,7 +16,6 @@ namespace {
 
 using recipes::Operand;
 using recipes::Product;
-using run::FaultKind;
 
 const std::string kStuckWord = "stuck";
 

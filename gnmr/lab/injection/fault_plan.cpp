@@ -7,9 +7,9 @@
 namespace gnmr::lab {
 namespace {
 
-std::int64_t duration_of(const run::FaultChoice& choice, std::int64_t steps) {
-  if (choice.transient || run::site_of(choice.kind) == run::FaultSite::run) return 1;
-  if (choice.kind != run::FaultKind::drift) return steps;
+std::int64_t duration_of(const FaultChoice& choice, std::int64_t steps) {
+  if (choice.transient || site_of(choice.kind) == FaultSite::run) return 1;
+  if (choice.kind != FaultKind::drift) return steps;
   constexpr std::int64_t kLongest = std::numeric_limits<std::int64_t>::max();
   return steps > kLongest / kDriftFactor ? kLongest : steps * kDriftFactor;
 }
@@ -34,8 +34,8 @@ std::vector<PlannedFault> plan_faults(const FaultSettings& settings) {
       if (free_from[layer] <= step) free_layers.push_back(layer);
     }
     const std::uint32_t layer = free_layers.empty() ? kNoLayer : free_layers[random.below(free_layers.size())];
-    const run::FaultChoice choice = settings.kinds[random.below(settings.kinds.size())];
-    const bool of_run = run::site_of(choice.kind) == run::FaultSite::run;
+    const FaultChoice choice = settings.kinds[random.below(settings.kinds.size())];
+    const bool of_run = site_of(choice.kind) == FaultSite::run;
     if (of_run ? run_free_from > step : layer == kNoLayer) continue;
     const std::int64_t steps = duration_of(choice, settings.steps);
     // Compared this way round because the sum may not fit.

@@ -9,7 +9,7 @@
 #include <limits>
 #include <vector>
 
-#include "gnmr/run/fault_kinds.h"
+#include "gnmr/lab/experiment/fault_kinds.h"
 
 namespace gnmr::lab {
 
@@ -21,11 +21,11 @@ inline constexpr std::int64_t kDriftFactor = 8;
 
 /// What to plan.
 struct FaultSettings {
-  std::uint32_t layer_count = 0;             // that can have a fault
-  std::vector<run::FaultChoice> kinds = {};  // one is drawn for each fault; none: no faults
-  std::int64_t every = 12;                   // mean number of steps from one fault to the next
-  std::int64_t steps = 5;                    // that a fault lasts; a drift longer, what is transient or of the run one
-  std::int64_t from = 40;                    // first step that may have one
+  std::uint32_t layer_count = 0;        // that can have a fault
+  std::vector<FaultChoice> kinds = {};  // one is drawn for each fault; none: no faults
+  std::int64_t every = 12;              // mean number of steps from one fault to the next
+  std::int64_t steps = 5;               // that a fault lasts; a drift longer, what is transient or of the run one
+  std::int64_t from = 40;               // first step that may have one
   std::int64_t seed = 1;
   std::int64_t run_steps = 200;
 };
@@ -36,7 +36,7 @@ struct PlannedFault {
   std::int64_t step_last = 0;  // cut off at the end of the run
   std::int64_t steps = 1;      // that it would last in a run without end
   std::uint32_t layer = 0;     // kNoLayer: of the run
-  run::FaultKind kind = run::FaultKind::saturate;
+  FaultKind kind = FaultKind::saturate;
   bool transient = false;  // gone when the step is run again
 
   bool operator==(const PlannedFault&) const = default;

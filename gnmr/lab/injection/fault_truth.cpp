@@ -51,9 +51,9 @@ std::string fault_list_text(std::span<const std::string> layer_names, std::span<
   std::string text;
   for (const PlannedFault& fault : faults) {
     text += R"({"kind":"fault","fault":)";
-    io::append_json_string(text, run::to_string(fault.kind));
+    io::append_json_string(text, to_string(fault.kind));
     text += R"(,"site":)";
-    io::append_json_string(text, run::to_string(run::site_of(fault.kind)));
+    io::append_json_string(text, to_string(site_of(fault.kind)));
     text += R"(,"layer":)";
     if (fault.layer == kNoLayer) {
       text += "null";

@@ -10,6 +10,7 @@
 #include "gnmr/io/hex_text.h"
 #include "gnmr/io/json_text.h"
 #include "gnmr/io/whole_file.h"
+#include "gnmr/lab/experiment_check.h"
 #include "gnmr/lab/injection/fault_truth.h"
 #include "gnmr/lab/injection/harm_measurement.h"
 #include "gnmr/run/random_stream.h"
@@ -21,18 +22,18 @@ namespace {
 constexpr const char* kHookKey = "laboratory";
 constexpr const char* kRuleKey = "gradient_rule";
 
-std::vector<run::FaultChoice> choices_of(const std::vector<std::string>& names) {
-  std::vector<run::FaultChoice> choices;
+std::vector<FaultChoice> choices_of(const std::vector<std::string>& names) {
+  std::vector<FaultChoice> choices;
   for (const std::string& name : names) {
-    const std::optional<run::FaultChoice> choice = run::parse_fault(name);
-    if (!choice) throw Error("[faults] expected " + run::expected_fault() + ", got " + io::in_quotes(name));
+    const std::optional<FaultChoice> choice = parse_fault(name);
+    if (!choice) throw Error("[faults] expected " + expected_fault() + ", got " + io::in_quotes(name));
     choices.push_back(*choice);
   }
   return choices;
 }
 
 FaultSettings plan_of(const run::TrainSettings& settings, std::size_t layer_count) {
-  const run::ExperimentSettings& experiment = settings.experiment;
+  const ExperimentSettings& experiment = settings.experiment;
   return {.layer_count = static_cast<std::uint32_t>(layer_count),
           .kinds = choices_of(experiment.faults),
           .every = experiment.fault_every,
@@ -77,7 +78,7 @@ nn::LowPathHook* InjectionExperiment::hook() {
 
 void InjectionExperiment::change_batch(std::int64_t batch, std::int64_t micro_batch, train::Batch& tokens) {
   const bool bad = std::any_of(faults_.begin(), faults_.end(), [&](const PlannedFault& fault) {
-    return fault.kind == run::FaultKind::bad_batch && fault.covers(batch);
+    return fault.kind == FaultKind::bad_batch && fault.covers(batch);
   });
   if (bad) tokens = random_batch(tokens, settings_.fault_seed, batch, micro_batch);
 }
@@ -154,6 +155,7 @@ void InjectionExperiment::restore(const std::map<std::string, std::string>& entr
 std::unique_ptr<InjectionExperiment> make_experiment(const run::TrainSettings& settings,
                                                      const std::vector<std::string>& layer_names,
                                                      std::unique_ptr<train::GradientRule> rule) {
+  check_experiment(settings);
   if (!settings.experiment.is_wanted() && rule == nullptr) return nullptr;
   return std::make_unique<InjectionExperiment>(settings, layer_names, std::move(rule));
 }

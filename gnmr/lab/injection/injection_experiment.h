@@ -30,7 +30,7 @@ train::Batch random_batch(const train::Batch& batch, std::int64_t seed, std::int
 /// Faults, oracle, harm and rule as the settings want them.
 class InjectionExperiment : public train::Experiment {
  public:
-  /// The settings are valid (gnmr/run/train_settings.h); the rule may be null.
+  /// The settings are valid; the rule may be null.
   InjectionExperiment(const run::TrainSettings& settings, std::vector<std::string> layer_names,
                       std::unique_ptr<train::GradientRule> rule = nullptr);
 
@@ -57,7 +57,7 @@ class InjectionExperiment : public train::Experiment {
   std::string fault_list_text() const;
 
  private:
-  run::ExperimentSettings settings_;
+  ExperimentSettings settings_;
   std::int64_t run_steps_;
   std::vector<std::string> layer_names_;
   std::vector<PlannedFault> faults_;
@@ -66,7 +66,8 @@ class InjectionExperiment : public train::Experiment {
   std::optional<run::HarmWriter> harm_;
 };
 
-/// The experiment that the settings and the rule ask for; null where they ask for none.
+/// The experiment that the settings and the rule ask for; null where they ask for none. An `Error` where the settings
+/// of the experiment are wrong.
 std::unique_ptr<InjectionExperiment> make_experiment(const run::TrainSettings& settings,
                                                      const std::vector<std::string>& layer_names,
                                                      std::unique_ptr<train::GradientRule> rule = nullptr);

@@ -24,9 +24,9 @@ class AdaGc {
  public:
   explicit AdaGc(const AdaGcOptions& options) : options_(options) {}
 
-  /// The factor for each tensor of a step with these norms, which are remembered; nothing, and nothing is remembered,
-  /// where one is not finite. A norm of 0 says nothing of a tensor: it is passed over. The number of tensors must stay
-  /// the same (`Error`).
+  /// The factor for each tensor of a step with these norms, which are stored; nothing, and nothing is stored,
+  /// where one is not finite. A norm of 0 carries no information: the tensor is skipped. The number of tensors must
+  /// stay the same (`Error`).
   std::optional<std::vector<double>> observe(std::span<const double> norms);
 
   /// Memory as bytes; `restore` is an `Error` for bytes that are no such memory, and changes nothing then.
@@ -39,7 +39,7 @@ class AdaGc {
 
   AdaGcOptions options_;
   std::int64_t steps_ = 0;
-  std::vector<double> references_;  // one a tensor; 0: none yet
+  std::vector<double> references_;  // one per tensor; 0: none yet
 };
 
 }  // namespace gnmr::lab

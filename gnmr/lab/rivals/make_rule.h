@@ -16,7 +16,7 @@ namespace gnmr::lab {
 /// The rule that a text asks for: `zclip`, `adagc:beta=0.99`; an `Error` lists the rules and their parameters.
 ///
 /// In a step where a sum of squares (or, for olmo-skip, the loss) is not finite every rule asks for the update to be
-/// left out and remembers nothing.
+/// left out and changes no state.
 std::unique_ptr<train::GradientRule> make_rule(std::string_view text);
 
 }  // namespace gnmr::lab

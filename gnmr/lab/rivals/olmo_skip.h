@@ -2,7 +2,7 @@
 // OLMo-core's SkipStepOptimizer: an update is left out where loss or gradient norm is far above those before it.
 //
 // Far above: more than `sigma` standard deviations (of a sample) above the mean of the last `window` steps; asked only
-// from the step on at which, itself included, half a window has been seen. A step that is left out is remembered too.
+// from the step on at which, itself included, half a window has been seen. A step that is left out is stored too.
 //
 // Goals: numbers only, the authors' decisions. Non-goals: their arithmetic on the device, in float32.
 #pragma once
@@ -20,8 +20,8 @@ class OlmoSkip {
  public:
   explicit OlmoSkip(const OlmoSkipOptions& options) : options_(options) {}
 
-  /// Whether the update of a step with this loss and gradient norm is to be made; both are remembered. False, and
-  /// nothing is remembered, where one of them is not finite.
+  /// Whether the update of a step with this loss and gradient norm is to be made; both are stored. False, and
+  /// nothing is stored, where one of them is not finite.
   bool observe(double loss, double norm);
 
   /// Memory as bytes; `restore` is an `Error` for bytes that are no such memory, and changes nothing then.

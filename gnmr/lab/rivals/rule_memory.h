@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rule remembers, as bytes for a checkpoint: the rule's name, a version, then its own numbers.
+// The state of a rule, as bytes for a checkpoint: the rule's name, a version, then its own numbers.
 //
 // Goals: exact (doubles bit for bit); bytes of another rule, of another version, cut short or with numbers that no rule
 // could have are an `Error`. Non-goals: parameters, which the run's settings hold.

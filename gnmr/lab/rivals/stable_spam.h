@@ -5,7 +5,8 @@
 //   element / a * T. AdaGN: with the norm n that is left and the running means m of norms and v of their squares, the
 //   gradient becomes gradient / n * m / (sqrt(v) + 1e-8). All running means are corrected for their start at 0.
 //
-// Goals: who holds the elements is told what to do with them; no torch. Non-goals: Adam, its periodic reset of moments.
+// Goals: says what to do with the elements, whoever holds them; no torch. Non-goals: Adam, its periodic reset of
+// moments.
 #pragma once
 
 #include <cstddef>
@@ -37,9 +38,9 @@ class StableSpam {
  public:
   explicit StableSpam(const StableSpamOptions& options) : options_(options) {}
 
-  /// Clips elements and gives the factor for each tensor of a step with these sums of squares; all is remembered.
-  /// Nothing, nothing is touched and nothing remembered, where a sum is not finite. A tensor that `is_absent` (one a
-  /// tensor; empty: none) is passed over. The number of tensors must stay the same (`Error`).
+  /// Clips elements and gives the factor for each tensor of a step with these sums of squares; all is stored. If a sum
+  /// is not finite, gives nothing, touches nothing and stores nothing. A tensor that `is_absent` (one per tensor;
+  /// empty: none) is skipped. The number of tensors must stay the same (`Error`).
   std::optional<std::vector<double>> observe(std::span<const double> squares, std::span<const char> is_absent,
                                              GradientElements& elements);
 

@@ -23,7 +23,7 @@ class ZClip {
  public:
   explicit ZClip(const ZClipOptions& options) : options_(options) {}
 
-  /// The factor for all gradients of a step with this norm, which is remembered; nothing, and nothing is remembered,
+  /// The factor for all gradients of a step with this norm, which is stored; nothing, and nothing is stored,
   /// for a norm that is not finite.
   std::optional<double> observe(double norm);
 

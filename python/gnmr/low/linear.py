@@ -68,6 +68,7 @@ class LowLinear(LayerSwitch[Any]):
         self.kind = -1 if traced is None else kind_of(traced)  # for compilers, of gnmr.low.traced; -1: none
         self.neighbours = neighbours or Neighbours()
         self.patrolled = False  # compared with samples of the high path, beside the step
+        self.refresh = 0.0  # the factor by which a scale is renewed early; 0: never
         self._is_faulty = False
         self._number = layer
         self._may_run_on: torch.device | None = None  # that is no CPU, and was looked at
@@ -134,7 +135,10 @@ class LowLinear(LayerSwitch[Any]):
 
     def end_step(self) -> None:
         if self._remembers:
-            self.layer.end_step()
+            self.layer.end_step(self.refresh)
+
+    def refreshes(self) -> int:
+        return self.layer.refreshes
 
     def patrol_cost(self, tokens: int) -> float:
         weight = self.module.weight

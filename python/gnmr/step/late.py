@@ -55,7 +55,7 @@ class Late:
             self._steps.warn(
                 "with lag 1 no step can be held, so ctl.trial does what ctl.step does: attach(lag=0) for trials"
             )
-        steps, patrol = self._steps, self._parts.patrol
+        steps, patrol, supervisor = self._steps, self._parts.patrol, self._parts.supervisor
         if self._agreement.exchange is not None:
             # All ranks must ask for reruns: that is known with this step's numbers.
             status = self._agreement.status(lambda: steps.begun_checksum, skipped=skipped, may_rerun=may_rerun)
@@ -88,7 +88,7 @@ class Late:
         decided = (
             steps.settled[-1]
             if steps.settled
-            else StepResult(0, recovered=steps.names(self._parts.supervisor.recovered))
+            else StepResult(0, recovered=steps.names(supervisor.recovered), standing=steps.names(supervisor.standing))
         )
         return LateResult(
             replace(

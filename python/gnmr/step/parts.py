@@ -15,6 +15,7 @@ from gnmr.ranks.pieces import Replicas
 from gnmr.step.call_order import StepOrder
 from gnmr.step.kill_switch import KillSwitch
 from gnmr.step.patrol import Patrol
+from gnmr.step.refresh import Refresh
 from gnmr.step.rerun import FirstForward, RandomState
 from gnmr.telemetry.warning import warn
 
@@ -36,6 +37,7 @@ class ControlParts:
     make_supervisor: Callable[[int, int | None], _core.Supervisor]  # with this lag, going on with this step
     lag_is_free: bool  # nobody has asked for the one there is
     patrol: Patrol | None = None  # None: nothing is compared beside plain steps
+    refresh: Refresh | None = None  # None: no scale is renewed early
     asked: Mapping[str, object] = field(default_factory=dict)  # of attach, beside the controller's options
     has_warned: bool = False  # that other parameters have come, which this rank cannot measure alone
 

@@ -107,6 +107,8 @@ class Steps:
         plan = parts.supervisor.begin(following)
         if parts.supervisor.high != self.high:
             self.move_switches()
+        if parts.refresh is not None and parts.refresh.is_on != parts.supervisor.is_in_force(following):
+            parts.refresh.turn()
         if parts.patrol is not None:
             parts.patrol.begin(following, self.high, plan.measure)
         if self.agreement.exchange is not None:
@@ -145,7 +147,11 @@ class Steps:
         if not (recovered or released or admitted):
             return result
         return replace(
-            result, admitted=self.names(admitted), released=self.names(released), recovered=self.names(recovered)
+            result,
+            admitted=self.names(admitted),
+            released=self.names(released),
+            recovered=self.names(recovered),
+            standing=self.names(decision.standing),
         )
 
     def names(self, indices: Sequence[int]) -> tuple[str, ...]:

@@ -16,7 +16,6 @@ namespace {
 using nn::Comparison;
 using nn::testing::builtin;
 using nn::testing::normal;
-using run::FaultKind;
 
 /// The largest relative error of a cast, and of a product.
 struct Seen {
@@ -66,13 +65,13 @@ TEST(FaultEvidence, IsSeenWhereTheSiteLetsIt) {
   const Seen clean = run_step(nullptr, 3, Comparison::projected);
   ASSERT_GT(clean.cast, 0.01);
   ASSERT_LT(clean.product, 0.1);
-  for (const run::FaultKindSpec& spec : run::fault_kinds()) {
-    if (spec.site == run::FaultSite::run) continue;
+  for (const FaultKindSpec& spec : fault_kinds()) {
+    if (spec.site == FaultSite::run) continue;
     SCOPED_TRACE(spec.name);
     const Seen patrol = run_fault(spec.kind, false, 64, Comparison::projected);
     const Seen trial = run_fault(spec.kind, false, 64, Comparison::full);
     const Seen gone = run_fault(spec.kind, true, 64, Comparison::full);
-    if (spec.site == run::FaultSite::cast) {
+    if (spec.site == FaultSite::cast) {
       EXPECT_GT(patrol.cast, 3 * clean.cast);
     } else {
       EXPECT_LT(patrol.cast, 1.5 * clean.cast) << "the cast's evidence was not to see it";
@@ -84,8 +83,8 @@ TEST(FaultEvidence, IsSeenWhereTheSiteLetsIt) {
 }
 
 TEST(FaultEvidence, IsMilderForLess) {
-  for (const run::FaultKindSpec& spec : run::fault_kinds()) {
-    if (spec.site == run::FaultSite::run) continue;
+  for (const FaultKindSpec& spec : fault_kinds()) {
+    if (spec.site == FaultSite::run) continue;
     if (spec.kind == FaultKind::nan_gradient || spec.kind == FaultKind::forward_overflow) continue;  // not by strength
     SCOPED_TRACE(spec.name);
     const double strong = run_fault(spec.kind, false, 64, Comparison::full).product;

@@ -19,7 +19,6 @@ using nn::testing::normal;
 using nn::testing::same_bits;
 using recipes::Operand;
 using recipes::Product;
-using run::FaultKind;
 
 constexpr std::uint32_t kFaulty = 2;
 constexpr std::int64_t kFirst = 10;
@@ -116,7 +115,7 @@ const std::map<FaultKind, std::vector<std::string>>& places_of_kinds() {
 bool same_tensor(const at::Tensor& a, const at::Tensor& b) { return a.is_same(b) && a.data_ptr() == b.data_ptr(); }
 
 TEST(FaultHook, EachKindActsWhereItIsSaidTo) {
-  ASSERT_EQ(places_of_kinds().size(), run::fault_kinds().size());
+  ASSERT_EQ(places_of_kinds().size(), fault_kinds().size());
   for (const auto& [kind, expected] : places_of_kinds()) {
     FaultHook hook = hook_of(kind);
     std::vector<std::string> changed;
@@ -126,18 +125,18 @@ TEST(FaultHook, EachKindActsWhereItIsSaidTo) {
       EXPECT_TRUE(same_bits(place.matrix, before)) << place.name << " was changed in place";
       if (same_tensor(after, place.matrix)) continue;
       EXPECT_FALSE(after.is_alias_of(place.matrix));
-      EXPECT_FALSE(same_bits(after, before)) << run::to_string(kind) << " does nothing at " << place.name;
+      EXPECT_FALSE(same_bits(after, before)) << to_string(kind) << " does nothing at " << place.name;
       changed.push_back(place.name);
     }
     std::vector<std::string> sorted = expected;
     std::sort(sorted.begin(), sorted.end());
     std::sort(changed.begin(), changed.end());
-    EXPECT_EQ(changed, sorted) << run::to_string(kind);
+    EXPECT_EQ(changed, sorted) << to_string(kind);
   }
 }
 
 TEST(FaultHook, OtherLayersAndStepsGetTheirOwnTensor) {
-  for (const run::FaultKindSpec& spec : run::fault_kinds()) {
+  for (const FaultKindSpec& spec : fault_kinds()) {
     FaultHook hook = hook_of(spec.kind);
     for (const Place& place : all_places()) {
       for (LowPathCall call : {call_of(place.product, kFirst - 1), call_of(place.product, kFirst + kSteps)}) {
@@ -153,8 +152,8 @@ TEST(FaultHook, OtherLayersAndStepsGetTheirOwnTensor) {
 }
 
 TEST(FaultHook, StickyFaultsAreTheSameInARerunAndTransientOnesGone) {
-  for (const run::FaultKindSpec& spec : run::fault_kinds()) {
-    if (spec.site == run::FaultSite::run) continue;
+  for (const FaultKindSpec& spec : fault_kinds()) {
+    if (spec.site == FaultSite::run) continue;
     FaultHook sticky = hook_of(spec.kind);
     FaultHook transient = hook_of(spec.kind, true);
     for (const Place& place : all_places()) {
@@ -200,7 +199,7 @@ TEST(FaultHook, KindsWithoutChanceAreWhatALoopMakes) {
     for (const Place& place : all_places()) {
       const at::Tensor after = place.ask(hook, call_of(place.product), place.matrix);
       if (same_tensor(after, place.matrix)) continue;
-      EXPECT_TRUE(same_bits(after, by_elements(place.matrix, change))) << run::to_string(kind) << ' ' << place.name;
+      EXPECT_TRUE(same_bits(after, by_elements(place.matrix, change))) << to_string(kind) << ' ' << place.name;
     }
   }
 }

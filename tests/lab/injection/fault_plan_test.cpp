@@ -14,9 +14,6 @@
 namespace gnmr::lab {
 namespace {
 
-using run::FaultChoice;
-using run::FaultKind;
-
 FaultSettings many() {
   return {.layer_count = 12,
           .kinds = {{FaultKind::saturate}, {FaultKind::overflow}},
@@ -31,9 +28,9 @@ FaultSettings many() {
 FaultSettings all_kinds() {
   FaultSettings settings = many();
   settings.kinds.clear();
-  for (const run::FaultKindSpec& spec : run::fault_kinds()) {
+  for (const FaultKindSpec& spec : fault_kinds()) {
     settings.kinds.push_back({spec.kind, false});
-    if (spec.site != run::FaultSite::run) settings.kinds.push_back({spec.kind, true});
+    if (spec.site != FaultSite::run) settings.kinds.push_back({spec.kind, true});
   }
   return settings;
 }

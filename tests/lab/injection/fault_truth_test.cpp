@@ -15,8 +15,6 @@
 namespace gnmr::lab {
 namespace {
 
-using run::FaultKind;
-
 const std::vector<std::string> kNames{"layers.0.up", "with, comma", "with \"quote\""};
 
 std::vector<PlannedFault> some_faults() {

@@ -58,7 +58,7 @@ TEST(InjectionExperiment, KnowsItsPlan) {
   const auto experiment = make_experiment(settings, kLayerNames);
   const std::vector<PlannedFault> faults =
       plan_faults({.layer_count = 3,
-                   .kinds = {{run::FaultKind::saturate}, {run::FaultKind::bit_flip, true}, {run::FaultKind::bad_batch}},
+                   .kinds = {{FaultKind::saturate}, {FaultKind::bit_flip, true}, {FaultKind::bad_batch}},
                    .every = 6,
                    .steps = 5,
                    .from = 10,

@@ -10,10 +10,11 @@
 namespace gnmr {
 namespace {
 
-constexpr double kSmallestGap = 0.04;    // of the loss: FP8 with faults against high precision
-constexpr double kSmallestClosed = 0.8;  // of that gap: FP8 with GNMR
-constexpr double kSmallestMargin = 0.3;  // of that gap: more than FP8 with `paper`
-constexpr double kNoise = 0.01;          // of the loss: two runs that are equally good
+constexpr double kSmallestGap = 0.04;     // of the loss: FP8 with faults against high precision
+constexpr double kSmallestClosed = 0.8;   // of that gap: FP8 with GNMR
+constexpr double kSmallestMargin = 0.3;   // of that gap: more than FP8 with `paper`
+constexpr double kSmallestNatural = 0.5;  // of the gap of INT4 activations: INT4 with GNMR
+constexpr double kNoise = 0.01;           // of the loss: two runs that are equally good
 
 TEST(Demo, GnmrClosesMostOfTheGapAndPaperDoesNot) {
   const testing::Scratch scratch;
@@ -29,6 +30,9 @@ TEST(Demo, GnmrClosesMostOfTheGapAndPaperDoesNot) {
   EXPECT_GT((loss("low") - loss("gnmr")) / gap, kSmallestClosed) << run.out;
   EXPECT_GT((loss("paper") - loss("gnmr")) / gap, kSmallestMargin) << run.out;
   EXPECT_GT(loss("gnmr"), loss("high") - kNoise) << run.out;
+  const double natural_gap = loss("int4") - loss("high");
+  EXPECT_GT(natural_gap, kSmallestGap) << run.out;
+  EXPECT_GT((loss("int4") - loss("int4-gnmr")) / natural_gap, kSmallestNatural) << run.out;
   for (const char* part : {"worst event: step", "healthy run:", "report.html", "docs/c-api.md", "INJECTED"}) {
     EXPECT_NE((run.out + run.err).find(part), std::string::npos) << part;
   }

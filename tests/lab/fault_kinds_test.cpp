@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gnmr/run/fault_kinds.h"
+#include "gnmr/lab/experiment/fault_kinds.h"
 
 #include <gtest/gtest.h>
 
 #include <set>
 
-namespace gnmr::run {
+namespace gnmr::lab {
 namespace {
 
 TEST(FaultKinds, NamesReadBack) {
@@ -41,4 +41,4 @@ TEST(FaultKinds, SitesHaveNames) {
 }
 
 }  // namespace
-}  // namespace gnmr::run
+}  // namespace gnmr::lab

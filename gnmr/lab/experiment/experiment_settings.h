@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // What an experiment on a training run is asked to do: faults, an oracle, a rival's rule.
 //
-// The settings have their place among those of a run (train_settings.h), in --help and in run.json. gnmr/lab carries
-// them out; the trainer does not read them.
+// The settings have their place among those of a run, in --help and in run.json. gnmr/run carries them and calls
+// nothing here; gnmr/lab/experiment_check.h says which are right; gnmr/lab/injection and gnmr/lab/rivals do what they
+// ask for.
 //
-// Goals: settings can be checked, and help printed, where there is no torch and no laboratory. Non-goals: carrying
-// anything out.
+// Goals: settings can be checked, and help printed, where there is no torch. Non-goals: carrying anything out.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "gnmr/run/fault_kinds.h"
+#include "gnmr/lab/experiment/fault_kinds.h"
 
-namespace gnmr::run {
+namespace gnmr::lab {
 
 using Texts = std::vector<std::string>;
 
@@ -43,7 +43,10 @@ struct ExperimentSettings {
   /// Whether anything is asked for.
   bool is_wanted() const { return !faults.empty() || oracle || harm || !rival.empty(); }
 
+  /// Who decides, or changes gradients, instead of the controller, in a word; empty: nobody.
+  std::string decider() const { return oracle ? "oracle" : rival.substr(0, rival.find(':')); }
+
   bool operator==(const ExperimentSettings&) const = default;
 };
 
-}  // namespace gnmr::run
+}  // namespace gnmr::lab

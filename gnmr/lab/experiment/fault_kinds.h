@@ -13,7 +13,7 @@
 #include <string>
 #include <string_view>
 
-namespace gnmr::run {
+namespace gnmr::lab {
 
 /// Where a fault is: what it changes before, in or after the cast of a low path, or the run itself.
 enum class FaultSite : std::uint8_t { before_cast, cast, after_cast, run };
@@ -79,4 +79,4 @@ std::optional<FaultChoice> parse_fault(std::string_view text);
 /// What `parse_fault` takes, for a message: `one of input-bad, ... (these also with :once), bad-batch`.
 std::string expected_fault();
 
-}  // namespace gnmr::run
+}  // namespace gnmr::lab

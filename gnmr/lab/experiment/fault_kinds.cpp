@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gnmr/run/fault_kinds.h"
+#include "gnmr/lab/experiment/fault_kinds.h"
 
 #include <array>
 #include <cstddef>
 
-namespace gnmr::run {
+namespace gnmr::lab {
 namespace {
 
 constexpr std::string_view kOnce = ":once";
@@ -49,4 +49,4 @@ std::string expected_fault() {
   return "one of " + of_layers + " (these also with " + std::string(kOnce) + "), " + of_run;
 }
 
-}  // namespace gnmr::run
+}  // namespace gnmr::lab

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/train/step_log.h"
+
+#include <numeric>
+#include <vector>
+
+#include "gnmr/train/schedule.h"
+
+namespace gnmr::train {
+
+StepLog::StepLog(RunWriter& writer, run::TrainObserver& observer, const run::Supervisor& supervisor,
+                 BatchRunner& runner, run::TrainOutcome& outcome)
+    : writer_(writer), observer_(observer), supervisor_(supervisor), runner_(runner), outcome_(outcome) {}
+
+/// Alarms count once per step, admissions once per decision.
+void StepLog::reported(const run::ReportedRun& run) {
+  const Outcome& outcome = run.outcome;
+  const NormSpan& norms = run.report.norms;
+  writer_.write_norms(run.plan.step, {norms.doubles(), norms.size()}, run.report.sampled);
+  writer_.write_errors(run.plan.step, run.notes.errors);
+  if (run.is_decided) outcome_.admissions += outcome.decision.admitted.size();
+  if (run.ran != PassKind::step) {
+    ++(run.ran == PassKind::trial ? outcome_.trials : outcome_.replays);
+    outcome_.rerun_seconds += run.notes.rerun->seconds;
+  }
+  if (!run.is_first) return;
+  outcome_.alarms += outcome.alarmed ? 1U : 0U;
+  outcome_.dismissed += outcome.dismissed ? 1U : 0U;
+  outcome_.risks += run.norms_dropped ? 0 : outcome.alarm.risks.size();
+  outcome_.unit_steps += norms.size();
+  outcome_.recovered_steps += static_cast<std::uint64_t>(run.notes.recovered);
+  outcome_.held += run.report.held ? 1U : 0U;
+}
+
+void StepLog::finished(const Step& step) {
+  const BatchNumbers& numbers = step.numbers;
+  if (!numbers.casts.empty()) write_evidence(step);
+  if (!numbers.update.applied && supervisor_.outcome().action != Action::rerun) ++outcome_.skipped_updates;
+  run::TrainLine line{.step = step.plan.step,
+                      .loss = numbers.loss,
+                      .lr = step.learning_rate,
+                      .grad_norm = numbers.update.grad_norm,
+                      .clip = numbers.update.clip,
+                      .applied = numbers.update.applied,
+                      .tokens = writer_.info().batch_tokens,
+                      .seconds = step.seconds,
+                      .recovered = step.recovered,
+                      .high = step.high};
+  if (step.plan.batch != line.step) line.batch = step.plan.batch;
+  writer_.write(line);
+  observer_.stepped(line);
+  const std::string failure = runner_.graph_news();
+  if (!failure.empty()) observer_.noted("--graphs: blocks run operator by operator: " + failure);
+}
+
+/// What casts did: of units at risk or with errors above their limits in every step, of all units when the run is
+/// evaluated.
+void StepLog::write_evidence(const Step& step) {
+  const run::TrainSettings& settings = writer_.info().settings;
+  if (is_due(settings.eval_every, step.plan.step, settings.steps)) {
+    std::vector<UnitIndex> all(step.numbers.casts.size());
+    std::iota(all.begin(), all.end(), UnitIndex{0});
+    writer_.write_evidence(step.plan.step, all, step.numbers.casts);
+    return;
+  }
+  std::vector<UnitIndex> found;
+  for (const Finding& finding : supervisor_.outcome().findings) found.push_back(finding.unit);
+  writer_.write_evidence(step.plan.step, supervisor_.alarm().risks, step.numbers.casts);
+  writer_.write_evidence(step.plan.step, found, step.numbers.casts);
+}
+
+}  // namespace gnmr::train
