@@ -33,7 +33,8 @@ void add_control(Words& flags, int lag, Dice& dice) {
   const std::string selector = dice.one_of<std::string>({"auto", "auto", "norms", "evidence"});
   add(flags, {"--selector", selector});
   if (selector != "evidence" && dice.once_in(3)) {
-    add(flags, {"--guard", dice.one_of<std::string>({"skip", "replay"})});
+    const std::string guard = dice.one_of<std::string>({"skip", "replay"});
+    add(flags, {"--guard", selector == "norms" ? guard : "skip"});  // beside trials a replay is an error
   }
   add(flags, {"--patrol", selector == "evidence" ? "1" : dice.one_of<std::string>({"0", "0.05", "1"})});
   for (const char* const measured : {"--evidence", "--norms", "--errors"}) {

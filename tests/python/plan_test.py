@@ -62,6 +62,18 @@ def test_chronic_units_are_those_above_the_median() -> None:
     ctl.detach()
 
 
+def test_torchao_takes_the_filter() -> None:
+    float8 = pytest.importorskip("torchao.float8")
+    model, ctl, _ = measured_run(max_o=2.0)
+    keep = ctl.plan().filter_fn()
+    ctl.detach()
+    config = float8.Float8LinearConfig(emulate=True)
+    float8.convert_to_float8_training(model, config=config, module_filter_fn=keep)
+    linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    plain = [name for name in linear if type(model.get_submodule(name)) is nn.Linear]
+    assert len(linear) == 9 and plain == list(NAMES)
+
+
 def test_the_budget_counts() -> None:
     _, ctl, _ = measured_run(max_o=1.0)
     plan = ctl.plan()

@@ -86,6 +86,13 @@ def test_only_while_decisions_are_carried_out(recipe: str) -> None:
     assert fitting(GROWS_AGAIN + 4) > 3 * scales[-1]
 
 
+def test_not_in_the_first_steps_that_are_only_watched(recipe: str) -> None:
+    model = make_model()
+    scales = run(model, attach(model, recipe, watch_steps=GROWS + 2), range(1, GROWS + 5))
+    assert scales[: GROWS + 2] == pytest.approx([fitting(1)] * (GROWS + 2))
+    assert scales[GROWS + 2] == pytest.approx(fitting(GROWS + 3))
+
+
 def test_a_state_goes_on(recipe: str) -> None:
     model = make_model()
     ctl = attach(model, recipe)

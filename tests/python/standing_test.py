@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 import torch
+from devices import cpu_only
 from loops_model import Tokens, make_llama
 from rank_world import run_ranks
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import gnmr
+
+pytestmark = cpu_only  # processes are forked
 
 DOWN = ("model.layers.0.mlp.down_proj", "model.layers.1.mlp.down_proj")
 ROWS = 8

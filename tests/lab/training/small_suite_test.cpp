@@ -37,7 +37,7 @@ TEST(SmallSuite, AllArmsHaveResultsAndAReport) {
   EXPECT_NEAR(ends["high_mean"].get<double>(), 0.5, 1e-9);
   EXPECT_EQ(ends["share_mean"], 0);
   const auto summary = nlohmann::json::parse(read_file(folder + "/summary.json"));
-  EXPECT_EQ(summary["rows"].size(), 7U);
+  EXPECT_EQ(summary["rows"].size(), 10U);
   EXPECT_GT(std::filesystem::file_size(folder + "/report.html"), 10000U);
 }
 
