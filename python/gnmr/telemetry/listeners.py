@@ -75,6 +75,7 @@ def numbers_of(result: StepResult, control: "Control") -> dict[str, float]:
         "admitted": float(len(result.admitted)),
         "released": float(len(result.released)),
         "recovered": float(len(result.recovered)),
+        "standing": float(len(result.standing)),
         "high": float(len(control.high)),
         "would_be": float(result.would_be),
         "journal_dropped": float(supervisor.dropped),
