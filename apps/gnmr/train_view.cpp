@@ -116,12 +116,13 @@ void TrainView::finished(const run::TrainOutcome& outcome) {
     const auto unit_steps = static_cast<double>(outcome.unit_steps);
     const auto in_recovery = static_cast<double>(outcome.recovered_steps);
     const auto in_trials = static_cast<double>(outcome.trials) * static_cast<double>(start_.info.units);
-    print(fmt::format("{} ({:.2f} per thousand unit-steps), {}, {} at the end; {:.2f}% of unit-steps in recovery, "
-                      "{:.2f}% in high precision with trials",
-                      counted(outcome.risks, "risk"), 1000 * static_cast<double>(outcome.risks) / unit_steps,
-                      counted(outcome.admissions, "recovery", "recoveries"),
-                      counted(outcome.standing, "standing recovery", "standing recoveries"),
-                      100 * in_recovery / unit_steps, 100 * (in_recovery + in_trials) / unit_steps));
+    print(
+        fmt::format("{} ({:.2f} per thousand unit-steps), {}, {} at the end; {:.2f}% of unit-steps in recovery, "
+                    "{:.2f}% in high precision with trials",
+                    counted(outcome.risks, "risk"), 1000 * static_cast<double>(outcome.risks) / unit_steps,
+                    counted(outcome.admissions, "recovery", "recoveries"),
+                    counted(outcome.standing, "standing recovery", "standing recoveries"),
+                    100 * in_recovery / unit_steps, 100 * (in_recovery + in_trials) / unit_steps));
     if (outcome.alarms + outcome.dismissed > 0) {
       print(
           fmt::format("{} alarmed, {} answered by the patrol{}; {} and {}, {:.1f}% of the "
