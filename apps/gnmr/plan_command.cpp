@@ -3,13 +3,17 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <variant>
 #include <vector>
 
 #include "gnmr/commands.h"
 #include "gnmr/exit_codes.h"
 #include "gnmr/io/journal_reader.h"
+#include "gnmr/io/number_text.h"
 #include "gnmr/io/state_file.h"
 #include "gnmr/lab/high_plan.h"
 #include "gnmr/messages.h"
@@ -20,6 +24,8 @@ namespace gnmr::app {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::string_view kStepPrefix = "step-";
 
 struct PlanArguments {
   std::string path;
@@ -37,14 +43,17 @@ struct MeasuredRun {
 
 /// The newest checkpoint with a controller's state.
 std::string newest_state(const run::RunFolder& folder) {
-  std::vector<std::string> found;
+  std::map<std::int64_t, std::string> found;  // by step; what was set aside has another name
   std::error_code failure;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder.checkpoints(), failure)) {
+    const std::string name = entry.path().filename().string();
     const fs::path state = entry.path() / "controller.gnmr";
-    if (entry.path().filename().string().starts_with("step-") && fs::exists(state)) found.push_back(state.string());
+    std::int64_t step = 0;
+    if (!name.starts_with(kStepPrefix) || !io::parse_whole(name.substr(kStepPrefix.size()), step)) continue;
+    if (fs::exists(state)) found.emplace(step, state.string());
   }
   if (found.empty()) throw Error(folder.path() + ": there is no checkpoint yet, and so no measured errors");
-  return *std::max_element(found.begin(), found.end());
+  return found.rbegin()->second;
 }
 
 /// Costs and groups are in the journal of the run; a state alone has names only.
@@ -80,16 +89,19 @@ int plan(const PlanArguments& arguments) {
   const std::vector<std::string> named = arguments.options.named();
   const auto is_named = [&](const char* name) { return std::find(named.begin(), named.end(), name) != named.end(); };
   // What the user does not say is as in the run.
-  if (!is_named("max_o")) options.max_o = run.state.options.max_o;
-  if (!is_named("max_cost")) options.max_cost = run.state.options.max_cost;
-  if (!is_named("group_max")) options.group_max = run.state.options.group_max;
+  const Options& used = run.state.options;
+  if (!is_named("max_o")) options.max_o = used.max_o;
+  if (!is_named("max_cost")) options.max_cost = used.max_cost;
+  if (!is_named("group_max")) options.group_max = used.group_max;
+  if (!is_named("coarse_error") && used.coarse_error > 0) options.coarse_error = used.coarse_error;
+  if (!is_named("coarse_factor") && used.coarse_error > 0) options.coarse_factor = used.coarse_factor;
   const lab::HighPlan made =
       with_exit_code(kInputError, [&] { return lab::plan_high_units(run.units, run.state, options); });
   const std::vector<std::string> sites = site_names(run.state.sites);
   if (arguments.json) {
     put(stdout, lab::plan_json(made, sites));
   } else if (arguments.filter) {
-    put(stdout, lab::plan_filter(made));
+    put(stdout, with_exit_code(kInputError, [&] { return lab::plan_filter(made); }));
   } else if (arguments.flags) {
     put(stdout, lab::plan_flags(made) + "\n");
   } else {

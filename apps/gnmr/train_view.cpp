@@ -134,7 +134,7 @@ void TrainView::finished(const run::TrainOutcome& outcome) {
     }
   }
   if (outcome.refreshes > 0) {
-    print(counted(outcome.refreshes, "scale was", "scales were") + " renewed before its interval was over (--refresh)");
+    print(counted(outcome.refreshes, "scale was", "scales were") + " renewed before the interval was over (--refresh)");
   }
   if (outcome.step_seconds > 0) {
     print(fmt::format("of the steps' time {:.2f}% went into norms (clipping needs them too) and {:.2f}% into control",

@@ -124,8 +124,15 @@ void Budget::review(std::span<const double> keys, const History& history) {
   std::sort(coarse_.begin(), coarse_.end(), [](const Candidate& a, const Candidate& b) {
     return a.severity != b.severity ? a.severity > b.severity : a.unit < b.unit;
   });
+  bool may_replace = true;  // keys fall: one that is too small for it is the first of many
   for (const Candidate& candidate : coarse_) {
-    if (!limits_.fits(candidate.unit) && !replace_least_standing(candidate, history)) continue;
+    if (!limits_.fits(candidate.unit)) {
+      const Place least = may_replace ? least_standing() : recoveries_.end();
+      may_replace = least != recoveries_.end() && least->steps >= kFewestStandingSteps &&
+                    candidate.severity > kReplacingKey * least->key;
+      if (!may_replace || !limits_.fits_without(candidate.unit, std::span(&least->unit, 1))) continue;
+      end(least, history);
+    }
     enter({.unit = candidate.unit,
            .left = 0,
            .steps = 0,
@@ -135,15 +142,6 @@ void Budget::review(std::span<const double> keys, const History& history) {
     newly_standing_.push_back(candidate.unit);
   }
   std::sort(newly_standing_.begin(), newly_standing_.end());
-}
-
-bool Budget::replace_least_standing(const Candidate& candidate, const History& history) {
-  const Place least = least_standing();
-  if (least == recoveries_.end() || least->steps < kFewestStandingSteps) return false;
-  if (!(candidate.severity > kReplacingKey * least->key)) return false;
-  if (!limits_.fits_without(candidate.unit, std::span(&least->unit, 1))) return false;
-  end(least, history);
-  return true;
 }
 
 /// The standing recovery with the lowest key, of equals the one with the highest index; the end: there is none.

@@ -87,7 +87,6 @@ class Budget {
   static bool is_coarse_no_more(Recovery& recovery, std::span<const double> keys);
   bool make_room(UnitIndex unit, const History& history);
   void review(std::span<const double> keys, const History& history);
-  bool replace_least_standing(const Candidate& candidate, const History& history);
   void enter(const Recovery& recovery);
   void leave(const Recovery& recovery, const History& history);
   void end(Place recovery, const History& history);

@@ -51,12 +51,16 @@ void check_recovery(const UnitState& unit) {
   if (unit.last_lock_steps > static_cast<std::uint32_t>(kMaxWhole)) reject(unit, "a lock below 2^31 steps");
   if (unit.wait_steps > static_cast<std::uint32_t>(kMaxWhole)) reject(unit, "a wait below 2^31 steps");
   if (unit.steps_in_recovery > static_cast<std::uint32_t>(kMaxWhole)) reject(unit, "a recovery below 2^31 steps");
-  if (!unit.in_recovery) return;
+  if (!unit.in_recovery) {
+    if (unit.standing_key != 0) reject(unit, "no key outside standing recovery");
+    return;
+  }
   if (unit.admitted_for == RiskKind::coarse) {
     const bool has_key = std::isfinite(unit.standing_key) && unit.standing_key > 0;
     if (!has_key || unit.steps_left != 0) reject(unit, "a standing recovery with a key above 0 and without a lock");
     return;
   }
+  if (unit.standing_key != 0) reject(unit, "no key outside standing recovery");
   if (unit.steps_left == 0 || unit.steps_left > unit.last_lock_steps) {
     reject(unit, "a recovery with at least one step left, and no more than its lock");
   }

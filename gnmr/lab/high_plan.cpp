@@ -68,10 +68,11 @@ void measure_units(const ErrorLevels& levels, std::uint32_t sites, HighPlan& pla
   }
   for (PlannedUnit& unit : plan.units) {
     for (std::uint32_t site = 0; site < sites; ++site) {
+      unit.measured = unit.measured || !std::isnan(unit.errors[site]);
       const double above = unit.errors[site] / plan.medians[site];
       if (above > unit.above) unit.above = above;
     }
-    if (!unit.is_measured()) ++plan.unmeasured;
+    if (!unit.measured && !unit.forced) ++plan.unmeasured;
   }
 }
 
@@ -79,9 +80,10 @@ void measure_units(const ErrorLevels& levels, std::uint32_t sites, HighPlan& pla
 void choose_units(const std::vector<Unit>& units, const Options& options, HighPlan& plan) {
   BudgetLimits limits(units, options);
   plan.max_units = std::min(limits.max_units(), limits.candidates());
+  const auto all = static_cast<double>(std::max<std::int64_t>(limits.total_cost(), 1));
   std::vector<UnitIndex> coarse;
   for (UnitIndex unit = 0; unit < units.size(); ++unit) {
-    plan.units[unit].cost_share = static_cast<double>(units[unit].cost) / static_cast<double>(limits.total_cost());
+    plan.units[unit].cost_share = static_cast<double>(units[unit].cost) / all;
     if (plan.units[unit].key > 0 && !units[unit].forced) coarse.push_back(unit);
   }
   std::stable_sort(coarse.begin(), coarse.end(),
@@ -93,8 +95,7 @@ void choose_units(const std::vector<Unit>& units, const Options& options, HighPl
     plan.units[unit].chosen = true;
   }
   plan.chosen = limits.count();
-  plan.cost_share =
-      static_cast<double>(limits.cost()) / static_cast<double>(std::max<std::int64_t>(limits.total_cost(), 1));
+  plan.cost_share = static_cast<double>(limits.cost()) / all;
 }
 
 std::string error_text(double error) { return std::isnan(error) ? "-" : fmt::format("{:.3f}", error); }
@@ -114,13 +115,14 @@ std::vector<const PlannedUnit*> by_importance(const HighPlan& plan) {
 std::string status_of(const PlannedUnit& unit) {
   if (unit.chosen) return "high";
   if (unit.forced) return "set by you";
-  if (!unit.is_measured()) return "unmeasured";
+  if (!unit.measured) return "unmeasured";
   return unit.key > 0 ? "no room" : "";
 }
 
 }  // namespace
 
 HighPlan plan_high_units(const std::vector<Unit>& units, const ControllerState& state, const Options& options) {
+  check_state(state);
   if (state.sites == 0 || state.levels.empty()) {
     throw Error("the state has no levels of errors: let the run measure them, with a patrol and coarse_error above 0");
   }
@@ -153,8 +155,7 @@ std::string plan_table(const HighPlan& plan, const std::vector<std::string>& sit
   for (const PlannedUnit* const unit : by_importance(plan)) {
     text += fmt::format("{:<{}}  {:>5.1f}%", io::printable(unit->name), width, 100 * unit->cost_share);
     for (const double error : unit->errors) text += fmt::format("  {:>15}", error_text(error));
-    text +=
-        fmt::format("  {:>8}  {}", unit->is_measured() ? fmt::format("{:.1f}", unit->above) : "-", status_of(*unit));
+    text += fmt::format("  {:>8}  {}", unit->above > 0 ? fmt::format("{:.1f}", unit->above) : "-", status_of(*unit));
     while (text.back() == ' ') text.pop_back();
     text += '\n';
   }
@@ -222,7 +223,7 @@ std::string plan_json(const HighPlan& plan, const std::vector<std::string>& site
         out.key("errors");
         errors(unit.errors);
         out.key("above_median");
-        number(unit.is_measured() ? unit.above : kUnknownError);
+        number(unit.above > 0 ? unit.above : kUnknownError);
         out.key("coarse").truth(unit.key > 0);
         out.key("forced").truth(unit.forced);
         out.key("high").truth(unit.chosen);
@@ -241,6 +242,13 @@ std::string plan_flags(const HighPlan& plan) {
 }
 
 std::string plan_filter(const HighPlan& plan) {
+  for (const PlannedUnit& unit : plan.units) {
+    if (!unit.chosen) continue;
+    for (const std::string_view part : {".forward", ".input_gradient", ".weight_gradient", ".saved"}) {
+      if (!unit.name.ends_with(part)) continue;
+      throw Error("unit `" + unit.name + "` is a part of a layer: a filter needs a run with --granularity layer");
+    }
+  }
   std::string text = "HIGH = {\n";
   for (const PlannedUnit& unit : plan.units) {
     if (!unit.chosen) continue;

@@ -23,9 +23,8 @@ struct PlannedUnit {
   double above = 0;                 // largest error over the median of its site; 0: none is known
   double key = 0;                   // by which coarse units are chosen; 0: it is not coarse
   bool forced = false;              // the user keeps it high or low
+  bool measured = false;            // some usual error is known
   bool chosen = false;
-
-  bool is_measured() const { return above > 0; }
 };
 
 /// Units in forward order, and what they come to.
@@ -53,6 +52,8 @@ std::string plan_json(const HighPlan& plan, const std::vector<std::string>& site
 std::string plan_flags(const HighPlan& plan);
 
 /// A filter for torchao's `convert_to_float8_training`, as Python text.
+///
+/// Throws an `Error` where a unit of the plan is no whole layer: the filter knows layers by their names.
 std::string plan_filter(const HighPlan& plan);
 
 }  // namespace gnmr::lab

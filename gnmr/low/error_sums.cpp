@@ -130,6 +130,11 @@ void add_weight_error_on_device(const FrontEnd& front_end, const Matrix& low, co
   add_projections_on_device(front_end, square, low_projected, projected, kWeightProbeVectors, totals);
 }
 
+/// Sums over thousands of elements do not fit into float16.
+Matrix wide(const FrontEnd& front_end, const Matrix& matrix) {
+  return matrix.type == Type::float16 ? front_end.to_type(matrix, Type::float32) : matrix;
+}
+
 }  // namespace
 
 double ErrorSums::error() const {
@@ -157,10 +162,10 @@ void add_square(const FrontEnd& front_end, const Matrix& matrix, double* sum) {
 }
 
 void add_error(const FrontEnd& front_end, const Matrix& low, const Matrix& high, const ErrorPlace& place) {
+  if (high.count() == 0) return;
   if (place.totals != nullptr) {
     const Matrix low_source = readable(front_end, low);
     const Matrix high_source = readable(front_end, high);
-    if (high.count() == 0) return;
     const Matrix space = workspace(front_end, kernels::compare_workspace_bytes(count_of(high)), high);
     kernels::add_error(view_of(low_source), view_of(high_source), count_of(high), place.totals, space.data,
                        front_end.stream(high));
@@ -173,16 +178,18 @@ void add_error(const FrontEnd& front_end, const Matrix& low, const Matrix& high,
 
 void add_rows_error(const FrontEnd& front_end, const Matrix& low, const Matrix& left, const Matrix& weight,
                     bool is_transposed, std::uint64_t seed, const ErrorPlace& place) {
+  if (low.count() == 0) return;  // no tokens say nothing
   if (place.totals != nullptr) {
     add_rows_error_on_device(front_end, low, left, weight, is_transposed, seed, place.totals);
     return;
   }
-  const Matrix right = is_transposed ? weight.transposed() : weight;
-  const Matrix signs = random_signs(front_end, right.columns, kProbeVectors, seed, low);
+  const Matrix right = wide(front_end, is_transposed ? weight.transposed() : weight);
+  const Matrix wide_low = wide(front_end, low);
+  const Matrix signs = random_signs(front_end, right.columns, kProbeVectors, seed, wide_low);
   const std::uint64_t rows_seed = ~seed;
-  const GroupedRows low_rows = grouped_rows(front_end, low, rows_seed);
-  const Matrix high =
-      thin_product(front_end, grouped_rows(front_end, left, rows_seed).sums, thin_product(front_end, right, signs));
+  const GroupedRows low_rows = grouped_rows(front_end, wide_low, rows_seed);
+  const Matrix high = thin_product(front_end, grouped_rows(front_end, wide(front_end, left), rows_seed).sums,
+                                   thin_product(front_end, right, signs));
   add_projections(front_end, low_rows.squared_norm, thin_product(front_end, low_rows.sums, signs), high, *place.sums);
 }
 
@@ -190,18 +197,21 @@ Matrix project_input(const FrontEnd& front_end, const Matrix& input, std::uint64
   if (input.place == Place::device) {
     return times_vectors(front_end, input, sign_vectors(front_end, input.columns, kWeightProbeVectors, seed, input));
   }
-  return thin_product(front_end, input, random_signs(front_end, input.columns, kWeightProbeVectors, seed, input));
+  const Matrix source = wide(front_end, input);
+  return thin_product(front_end, source, random_signs(front_end, source.columns, kWeightProbeVectors, seed, source));
 }
 
 void add_weight_error(const FrontEnd& front_end, const Matrix& low, const Matrix& gradient,
                       const Matrix& projected_input, std::uint64_t seed, const ErrorPlace& place) {
+  if (gradient.count() == 0 || low.count() == 0) return;
   if (place.totals != nullptr) {
     add_weight_error_on_device(front_end, low, gradient, projected_input, seed, place.totals);
     return;
   }
-  const Matrix signs = random_signs(front_end, low.columns, kWeightProbeVectors, seed, low);
-  add_projected_error(front_end, low, signs, thin_product(front_end, gradient.transposed(), projected_input),
-                      *place.sums);
+  const Matrix wide_low = wide(front_end, low);
+  const Matrix signs = random_signs(front_end, low.columns, kWeightProbeVectors, seed, wide_low);
+  add_projected_error(front_end, wide_low, signs,
+                      thin_product(front_end, wide(front_end, gradient.transposed()), projected_input), *place.sums);
 }
 
 void add_projected_error(const FrontEnd& front_end, const Matrix& low, const Matrix& signs, const Matrix& projected,

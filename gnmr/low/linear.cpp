@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "gnmr/low/device_numbers.h"
+#include "gnmr/recipes/host_cast.h"
 
 namespace gnmr::low {
 namespace {
@@ -35,7 +36,11 @@ void patrol_rows(const Pass& pass, Product product, const Matrix& low, const Mat
                  error_place(pass, index_of(product), low));
 }
 
-std::uint64_t weight_seed(const LinearPaths& paths) { return seed_of(paths, Product::weight_gradient, 3); }
+/// The same in forward and backward, whatever micro-batches come between them.
+std::uint64_t weight_seed(const LinearPaths& paths) {
+  const StepClock clock = clock_of(paths);
+  return recipes::cast_seed({clock.seed, clock.step, /*micro_batch=*/0, paths.layer}, Product::weight_gradient, 3);
+}
 
 /// What saving in 8 bits does to an input.
 void compare_saved(const Pass& pass, const Matrix& input) {
@@ -106,13 +111,16 @@ Matrix input_gradient(const Pass& pass, const Matrix& gradient, const Saved& sav
   constexpr Product kProduct = Product::input_gradient;
   if (!pass.runs_low(kProduct)) {
     Matrix high = pass.front_end.multiply_high(kProduct, gradient, saved.weight);
-    if (pass.paths.compares(Comparison::full)) {
+    if (pass.paths.compares_high()) {
       compare_in_full(pass, index_of(kProduct), low_input_gradient(pass, gradient, saved, false, kept_gradient), high);
     }
     return high;
   }
   Matrix low = low_input_gradient(pass, gradient, saved, shared, kept_gradient);
-  if (pass.paths.compares(Comparison::projected)) patrol_rows(pass, kProduct, low, gradient, saved.weight, false);
+  // A comparison that has begun since the forward finds no weight where that is saved as quantized.
+  if (pass.paths.compares_low() && saved.weight.defined()) {
+    patrol_rows(pass, kProduct, low, gradient, saved.weight, false);
+  }
   return low;
 }
 
@@ -131,14 +139,14 @@ Matrix weight_gradient(const Pass& pass, const Matrix& gradient, const Saved& sa
   LinearPaths& paths = pass.paths;
   if (!pass.runs_low(kProduct)) {
     Matrix high = pass.front_end.multiply_high(kProduct, gradient, saved.input);
-    if (paths.compares(Comparison::full)) {
+    if (paths.compares_high()) {
       compare_in_full(pass, index_of(kProduct), low_weight_gradient(pass, gradient, saved, kept_gradient), high);
     }
     return high;
   }
   Matrix low = low_weight_gradient(pass, gradient, saved, kept_gradient);
   // A comparison that has begun since the forward finds no input where that is saved as quantized.
-  if (paths.compares(Comparison::projected) && (saved.projected_input.defined() || saved.input.defined())) {
+  if (paths.compares_low() && (saved.projected_input.defined() || saved.input.defined())) {
     const Matrix projected = saved.projected_input.defined()
                                  ? saved.projected_input
                                  : project_input(pass.front_end, saved.input, weight_seed(paths));
@@ -208,20 +216,19 @@ ForwardResult forward(const FrontEnd& front_end, LinearPaths& paths, const Matri
   observe(front_end, paths, Product::forward, 1, weight);
   if (pass.runs_low(Product::forward)) {
     result.output = low_forward(pass, input, weight, wishes, saved);
-    if (paths.compares(Comparison::projected)) {
+    if (paths.compares_low()) {
       patrol_rows(pass, Product::forward, result.output, input, weight, true);
     }
   } else {
     result.output = front_end.multiply_high(Product::forward, input, weight);
-    if (paths.compares(Comparison::full)) {
+    if (paths.compares_high()) {
       Saved unused;
       const Matrix low = low_forward(pass, input, weight, wishes, unused);
       compare_in_full(pass, index_of(Product::forward), low, result.output);
     }
   }
   if (paths.can_save_low && paths.comparison != Comparison::none && paths.observing) compare_saved(pass, input);
-  const bool patrols_weight =
-      paths.compares(Comparison::projected) && pass.runs_low(Product::weight_gradient) && !paths.save_low;
+  const bool patrols_weight = paths.compares_low() && pass.runs_low(Product::weight_gradient) && !paths.save_low;
   // The input itself may not be there in backward.
   if (patrols_weight) saved.projected_input = project_input(front_end, input, weight_seed(paths));
   if (paths.save_low) {

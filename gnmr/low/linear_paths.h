@@ -80,7 +80,10 @@ struct LinearPaths {
   std::shared_ptr<DeviceNumbers> numbers;  // on a CUDA device: amax, measurements and delayed scales are there
 
   /// Whether the two paths are compared in this way.
-  bool compares(Comparison how) const { return comparison == how && observing && recipe != nullptr; }
+  bool compares_low() const { return comparison != Comparison::none && observing && recipe != nullptr; }
+
+  /// Whether GEMMs that run high run low beside it, to be compared in full.
+  bool compares_high() const { return comparison == Comparison::full && observing && recipe != nullptr; }
 
   /// Forgets the last step's measurements.
   void begin_step();

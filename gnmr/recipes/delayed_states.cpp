@@ -21,7 +21,8 @@ formats::DelayedState read_state(const io::JsonObject& from, const CastRule& rul
   }
   for (const double amax : history) state.amax_history.push_back(static_cast<float>(amax));
   const double scale = from.number("scale");
-  if (!(scale > 0 && scale <= kLargestFloat)) from.fail("scale", "expected a finite number above 0");
+  if (!(static_cast<float>(std::min(scale, kLargestFloat)) > 0 && scale <= kLargestFloat))
+    from.fail("scale", "expected a finite number above 0");
   state.scale = static_cast<float>(scale);
   state.refreshes = from.count_if("refreshes").value_or(0);
   state.refreshed_at = from.count_if("refreshed_at").value_or(0);

@@ -84,11 +84,13 @@ void Trainer::take_step(std::int64_t number) {
   }
 }
 
-/// Forward, backward and the pass over the gradients. A trial for which there is no memory runs as a plain step.
+/// Forward, backward and the pass over the gradients. A trial for which there is no memory runs as a plain step, and a
+/// plain step that has none for low paths beside high ones without these.
 void Trainer::run_batch(Step& now) {
   const StepPlan& plan = now.plan;
   // Any other failure is thrown on, and so is one of several ranks: a rank that gave up would leave the others waiting.
-  const bool may_fail = plan.pass == PassKind::trial && parts_.ranks.size() == 1;
+  const bool is_trial = plan.pass == PassKind::trial;
+  const bool may_fail = (is_trial || !plan.measure.empty()) && parts_.ranks.size() == 1;
   std::string failure;
   try {
     now.numbers = parts_.runner->run({.batch = plan.batch,
@@ -104,10 +106,11 @@ void Trainer::run_batch(Step& now) {
     if (!may_fail) throw;
     failure = "no memory";
   }
-  now.failed = !failure.empty();
-  if (now.failed) {
-    warn("step " + std::to_string(plan.step) + ": a trial failed (" + failure + ")");
-    // With lag 0 it is the plain run of this step once more.
+  now.failed = is_trial && !failure.empty();
+  if (!failure.empty()) {
+    const std::string what = is_trial ? ": a trial failed (" : ": units in recovery could not be measured (";
+    warn("step " + std::to_string(plan.step) + what + failure + ")");
+    // With lag 0 a trial is the plain run of this step once more.
     now.numbers = parts_.runner->run({.batch = plan.batch, .again = parts_.gate != nullptr && plan.again});
   }
   now.aside_seconds += now.numbers.aside_seconds;

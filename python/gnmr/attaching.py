@@ -154,7 +154,7 @@ def attach(
             refresh=Refresh(refreshing, settings["refresh"]) if refreshing and settings["refresh"] else None,
             asked={
                 "watch": watch,
-                **{name: settings[name] for name in ("refresh", "watch_steps", "disarm_after", "seed")},
+                **{name: settings[name] for name in ("patrol", "refresh", "watch_steps", "disarm_after", "seed")},
             },
         )
         control = Control(parts, strict=settings["strict"], quiet=quiet)

@@ -43,7 +43,7 @@ void bind_plan(nb::module_& module) {
       .def_prop_ro(
           "above_median",
           [](const PlannedUnit& self) {
-            return self.is_measured() ? self.above : std::numeric_limits<double>::quiet_NaN();
+            return self.above > 0 ? self.above : std::numeric_limits<double>::quiet_NaN();
           },
           "largest error over the median of its place; NaN: none is known")
       .def_prop_ro(
