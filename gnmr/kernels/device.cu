@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gnmr/kernels/device.h"
-
 #include <cuda_runtime.h>
 
 #include "gnmr/kernels/cuda_memory.h"
+#include "gnmr/kernels/device.h"
 
 namespace gnmr::kernels {
 

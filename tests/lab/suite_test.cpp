@@ -72,9 +72,9 @@ TEST_F(SuiteTest, TheFileHoldsWhatIsNeededToRunEveryCellByHand) {
   EXPECT_EQ(file["seeds"], (std::vector<int>{0, 1}));
   EXPECT_EQ(file["arms"][3]["name"], "paper");
   EXPECT_EQ(file["arms"][3]["settings"]["options"]["fall_tau"], 0);
-  EXPECT_EQ(
-      file["arms"][3]["command"],
-      "gnmr train --steps=40 --threads=1 --recipe=int4-act --refresh=0 --faults=saturate '--label=GNMR, paper' --preset=paper");
+  EXPECT_EQ(file["arms"][3]["command"],
+            "gnmr train --steps=40 --threads=1 --recipe=int4-act --refresh=0 --faults=saturate '--label=GNMR, paper' "
+            "--preset=paper");
 }
 
 TEST_F(SuiteTest, ASecondSuiteInTheSameFolderIsRefusedUnlessResumed) {
