@@ -138,7 +138,7 @@ CASES: dict[str, dict[str, Callable]] = {
         )
         for units in (280, 44544)
     },
-    "replay": {"replay of a CSV trace": lambda build: google_benchmark("gnmr_replay_bench", "digits:6", build)},
+    "replay": {"replay of a CSV trace": lambda build: google_benchmark("gnmr_replay_bench", "digits:5", build)},
     "train": {
         "training step, nano, high": lambda build: worker("train-high", build),
         "training step, nano, fp8-tensorwise": lambda build: worker("train-low", build),
