@@ -139,7 +139,7 @@ void History::run_passes(const Observation& observation, SignalColumns& columns,
   const void* const norms = is_float ? static_cast<const void*>(observation.norms.floats())
                                      : static_cast<const void*>(observation.norms.doubles());
 
-  // The last block may reach beyond the caller's arrays. What is no unit counts as sampled there, and is passed over as
+  // The last block may reach beyond the caller's arrays. What is no unit counts as sampled there, and is left out as
   // an exception that does not exist.
   double last_norms[kBlockUnits] = {};
   std::uint8_t last_sampled[kBlockUnits];

@@ -30,7 +30,7 @@ struct UnitState {
   std::uint32_t last_lock_steps = 0;        // the lock it was last given; 0: never in recovery
   bool was_released = false;                // it has been released since it was first admitted
   std::uint32_t samples_since_release = 0;  // the step of release not counted; meaningful after a release
-  std::uint32_t wait_steps = 0;             // still passed over for this many decisions, the next one included
+  std::uint32_t wait_steps = 0;             // no candidate for this many decisions, the next one included
   bool zero_muted = false;                  // a norm of 0 counts as no sample until a finite one that is not 0
 
   bool in_recovery = false;

@@ -32,7 +32,7 @@ void append_line(std::string& out, const EvidenceLine& line);
 
 using EvidenceWriter = io::RecordWriter<EvidenceLine>;
 
-/// All lines of a file in its order; of a step and unit that come twice only the last. A torn last line is passed over,
+/// All lines of a file in its order; of a step and unit that come twice only the last. A torn last line is skipped,
 /// any other damage is an `Error` with file and line.
 std::vector<EvidenceLine> read_evidence(const std::string& path);
 

@@ -29,7 +29,7 @@ void append_line(std::string& out, const HarmLine& line);
 
 using HarmWriter = io::RecordWriter<HarmLine>;
 
-/// All lines of a file, in its order; a torn last line is passed over, any other damage is an `Error` with file and
+/// All lines of a file, in its order; a torn last line is skipped, any other damage is an `Error` with file and
 /// line.
 std::vector<HarmLine> read_harm(const std::string& path);
 

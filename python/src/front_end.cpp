@@ -7,7 +7,7 @@
 
 #include "gnmr/kernels/device.h"
 #include "gnmr/low/quantize.h"
-#include "gnmr/recipes/fp8_rule.h"
+#include "recipe_places.h"
 #include "thread_pool.h"
 
 namespace gnmr::python {
@@ -45,19 +45,6 @@ nb::object object_of(Type type) {
 
 /// Where a new matrix comes: beside a tensor, or on the host (None).
 nb::object place_of(const Matrix& like) { return like.place == Place::host ? nb::none() : tensor_of(like); }
-
-const char* name_of(Grouping grouping) {
-  switch (recipes::fp8_groups<kernels::CastGroups>(grouping, false)) {
-    case kernels::CastGroups::row:
-      return "row";
-    case kernels::CastGroups::tile:
-      return "tile";
-    case kernels::CastGroups::block:
-      return "block";
-    default:
-      return "tensor";
-  }
-}
 
 }  // namespace
 
@@ -176,13 +163,13 @@ Matrix PythonFrontEnd::multiply_codes(const low::Fp8Side& left, const low::Fp8Si
   const Lock lock;
   return matrix_of(functions_.attr("multiply_codes")(nb::make_tuple(tensor_of(left.codes), tensor_of(left.scales)),
                                                      nb::make_tuple(tensor_of(right.codes), tensor_of(right.scales)),
-                                                     name_of(right_grouping), object_of(type), plan.may_sum_fast,
+                                                     group_name(right_grouping), object_of(type), plan.may_sum_fast,
                                                      plan.spreads_blocks));
 }
 
 Matrix PythonFrontEnd::values_of(const low::Fp8Side& side, Grouping grouping) const {
   const Lock lock;
-  return matrix_of(functions_.attr("values_of")(tensor_of(side.codes), tensor_of(side.scales), name_of(grouping)));
+  return matrix_of(functions_.attr("values_of")(tensor_of(side.codes), tensor_of(side.scales), group_name(grouping)));
 }
 
 Matrix PythonFrontEnd::subtract(const Matrix& left, const Matrix& right) const {

@@ -2,7 +2,6 @@
 #include "gnmr/recipes/recipe.h"
 
 #include "bind.h"
-#include "gnmr/kernels/casts.h"
 #include "gnmr/recipes/fp8_rule.h"
 #include "gnmr/recipes/host_cast.h"
 #include "recipe_places.h"
@@ -63,19 +62,6 @@ void bind_rules(nb::class_<Recipe>& recipe) {
           "product"_a, "What rounding alone does to a product, as a relative error; 0: not known.");
 }
 
-std::string_view role_name(kernels::CastGroups groups) {
-  switch (groups) {
-    case kernels::CastGroups::row:
-      return "row";
-    case kernels::CastGroups::tile:
-      return "tile";
-    case kernels::CastGroups::block:
-      return "block";
-    default:
-      return "tensor";
-  }
-}
-
 void bind_codes(nb::class_<Recipe>& recipe) {
   recipe
       .def_prop_ro(
@@ -90,8 +76,7 @@ void bind_codes(nb::class_<Recipe>& recipe) {
       .def(
           "fp8_groups",
           [](const Recipe& self, std::size_t product, std::size_t place) {
-            const recipes::Grouping grouping = rule_of(self, product, place).grouping;
-            return role_name(recipes::fp8_groups<kernels::CastGroups>(grouping, false));
+            return group_name(rule_of(self, product, place).grouping);
           },
           "product"_a, "place"_a,
           "Which codes of an operand share a scale: all (`tensor`), a `row` of what is summed over, 128 of them "

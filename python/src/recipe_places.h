@@ -8,6 +8,8 @@
 #include <optional>
 
 #include "gnmr/core/error.h"
+#include "gnmr/kernels/casts.h"
+#include "gnmr/recipes/fp8_rule.h"
 #include "gnmr/recipes/recipe.h"
 
 namespace gnmr::python {
@@ -28,6 +30,20 @@ inline const recipes::CastRule& rule_of(const recipes::Recipe& recipe, std::size
   const std::optional<recipes::CastRule>& rule = recipe.rule(product_of(product), place);
   if (!rule) throw Error("[recipe] `" + recipe.name + "` does not cast this operand: ask `casts` first");
   return *rule;
+}
+
+/// What a scale of FP8 data is for, as Python names it.
+inline const char* group_name(recipes::Grouping grouping) {
+  switch (recipes::fp8_groups<kernels::CastGroups>(grouping, false)) {
+    case kernels::CastGroups::row:
+      return "row";
+    case kernels::CastGroups::tile:
+      return "tile";
+    case kernels::CastGroups::block:
+      return "block";
+    default:
+      return "tensor";
+  }
 }
 
 }  // namespace gnmr::python

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Wandb:
-    """A listener that calls `run.log`; steps without an active run are passed over.
+    """A listener that calls `run.log`; steps without an active run are skipped.
 
     `run`: None is the active one (`wandb.run`). `commit`: True gives each step a row of its own, for loops that log
     nothing else. `every`: only every so many steps, and those in which something happened.
