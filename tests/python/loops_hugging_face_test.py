@@ -110,10 +110,11 @@ def test_the_trainer_may_go_on_clipping(tmp_path: Path, plain: Any) -> None:
     assert loop.ctl is not None and loop.ctl.steps == 12
 
 
-def test_numbers_are_logged(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lag", [0, 1])
+def test_numbers_are_logged(tmp_path: Path, lag: int) -> None:
     watched = make_trainer(tmp_path, max_steps=4, logging_steps=2)
     listener = JsonLines(tmp_path / "steps.jsonl")
-    hugging_face.attach(watched, listeners=[listener], **QUICK)
+    hugging_face.attach(watched, listeners=[listener], lag=lag, **QUICK)
     train(watched)
     lines = [line for line in watched.state.log_history if "loss" in line]
     assert len(lines) == 2

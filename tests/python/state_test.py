@@ -59,12 +59,12 @@ def test_every_changed_option_and_the_recipe_are_reported() -> None:
     model, ctl = attached("fp8-tensorwise")
     one_step(model, ctl, 1)
     state = ctl.state_dict()
-    other = gnmr.attach(make_model(), recipe="int8", lag=0, quiet=True, **{**QUICK, "max_o": 2.0, "tau": 3.0})
+    other = gnmr.attach(make_model(), recipe="fp8-rowwise", lag=0, quiet=True, **{**QUICK, "max_o": 2.0, "tau": 3.0})
     with pytest.warns(UserWarning, match="the state was taken over: changed") as told:
         report = other.load_state_dict(state)
-    assert report["options"] == {"tau": (2.0, 3.0), "max_o": (3.0, 2.0), "recipe": ("fp8-tensorwise", "int8")}
+    assert report["options"] == {"tau": (2.0, 3.0), "max_o": (3.0, 2.0), "recipe": ("fp8-tensorwise", "fp8-rowwise")}
     assert len(told) == 1
-    for change in ("tau 2.0 -> 3.0", "max_o 3.0 -> 2.0", "recipe fp8-tensorwise -> int8"):
+    for change in ("tau 2.0 -> 3.0", "max_o 3.0 -> 2.0", "recipe fp8-tensorwise -> fp8-rowwise"):
         assert change in str(told[0].message)
     # A state of an earlier version has no recipe in it; nor is the same one a change.
     del state["recipe"]

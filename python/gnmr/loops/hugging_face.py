@@ -219,7 +219,7 @@ class TrainerLoop:
                     **logs,
                     "gnmr_high": float(len(self.ctl.high)),
                     "gnmr_alarms": float(self._alarms),
-                    "gnmr_clip_coefficient": self._last.clip_coefficient,
+                    "gnmr_clip_coefficient": self._last.wait().clip_coefficient,
                 }
                 self._alarms = 0
             original(logs, *rest, **named)
