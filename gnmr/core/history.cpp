@@ -22,43 +22,23 @@ constexpr std::size_t kColumnStaggerLines = 7;
 // From about here on the columns no longer fit a large cache, and reading a ratio back costs more than dividing again.
 constexpr std::size_t kFarUnits = std::size_t{1} << 18;
 
-// Units without a sample lie far apart; this many ahead their memory is asked for.
-constexpr std::size_t kPrefetchUnits = 8;
-
-// Blocks are looked at this seldom for whether their means have settled.
-constexpr std::uint32_t kSettleEvery = 32;
-
 constexpr std::size_t kNoUnit = std::numeric_limits<std::size_t>::max();
 
 std::size_t padded_size(std::size_t units) { return (units + kBlockUnits - 1) / kBlockUnits * kBlockUnits; }
 
-void move_kept(double* to, const double* from) {
-  to[0] = from[0];
-  to[kBlockUnits] = from[kBlockUnits];
-}
-
 }  // namespace
 
 History::History(std::size_t units, const Options& options, const SignalKernels* kernels)
-    : options_(options),
-      rules_(signal_rules(options)),
+    : rules_(signal_rules(options)),
       kernels_(kernels != nullptr ? kernels : available_signal_kernels().kernels[0]),
       units_(units),
       padded_(padded_size(units)),
-      slots_(static_cast<std::size_t>(options.window) + 1),
-      // A first ratio and inverse are 1, and the oldest kept stands for all that are missing: a ring full of 1 is
-      // empty.
-      kept_(padded_ * slots_ * 2, 1.0),
+      kept_(padded_, static_cast<std::size_t>(options.window)),
       absences_(padded_, Absences{}),
       noise_weights_(options.noise_beta),
-      stages_(padded_ / kBlockUnits, Stage::fresh),
-      fresh_blocks_(stages_.size()),
+      stages_(padded_ / kBlockUnits, units / kBlockUnits),
       zero_muted_(padded_, 0),
-      status_(padded_, 0),
-      unsampled_(padded_ + kBlockUnits),
-      exceptions_(padded_ + kBlockUnits),
-      risks_(padded_),
-      risk_records_(padded_) {
+      exceptions_(padded_) {
   std::size_t lead_lines = 0;
   const auto column = [this, &lead_lines](double value) {
     lead_lines += kColumnStaggerLines;
@@ -77,28 +57,25 @@ History::History(std::size_t units, const Options& options, const SignalKernels*
 SignalColumns History::columns() {
   MemoryColumns& now = memory_[current_];
   MemoryColumns& next = memory_[1 - current_];
-  return {
+  SignalColumns columns{
       .rules = rules_,
       .units = units_,
       .far = units_ >= kFarUnits,
       .memory = {now.mean_sum.data(), now.mean_weight.data(), now.rise_change_sum.data(), now.fall_change_sum.data()},
       .next = {next.mean_sum.data(), next.mean_weight.data(), next.rise_change_sum.data(), next.fall_change_sum.data()},
-      .kept = kept_.data(),
-      .slots = slots_,
-      .new_slot = new_slot_,
-      .oldest_slot = next_slot(new_slot_),
+      .kept = kept_.at(0, 0),
+      .slots = kept_.slots(),
+      .new_slot = kept_.new_slot(),
+      .oldest_slot = kept_.oldest_slot(),
       .rows = rows_,
       .absences = absences_.data(),
       .stages = stages_.data(),
       .zero_muted = zero_muted_.data(),
       .noise_weights = &noise_weights_,
       .noise_reciprocal = noise_weights_.reciprocal(rows_),
-      .status = status_.data(),
-      .unsampled = unsampled_.data(),
-      .exceptions = exceptions_.data(),
-      .risks = risks_.data(),
-      .risk_records = risk_records_.data(),
   };
+  exceptions_.lend(columns);
+  return columns;
 }
 
 bool History::is_warm_block(std::size_t block) const {
@@ -113,23 +90,13 @@ bool History::is_settled_block(std::size_t block) const {
 }
 
 void History::advance_stages() {
-  if (settled_blocks_ == units_ / kBlockUnits) return;  // a last block that is not full never settles
-  const bool time_to_look = rows_ % kSettleEvery == 0;
-  if (fresh_blocks_ == 0 && !time_to_look) return;
-  for (std::size_t block = 0; block < stages_.size(); ++block) {
-    bool look_for_settled = time_to_look;
-    if (stages_[block] == Stage::fresh && is_warm_block(block)) {
-      stages_[block] = Stage::warm;
-      --fresh_blocks_;
-      look_for_settled = true;
-    }
-    if (look_for_settled && stages_[block] == Stage::warm && is_settled_block(block)) {
-      stages_[block] = Stage::settled;
-      ++settled_blocks_;
-      // From here on nobody writes these.
-      std::fill_n(memory_[1 - current_].mean_weight.data() + block * kBlockUnits, kBlockUnits, 0.0);
-    }
-  }
+  // From where a block is settled on nobody writes the weights of its means.
+  const auto settle = [this](std::size_t block) {
+    std::fill_n(memory_[1 - current_].mean_weight.data() + block * kBlockUnits, kBlockUnits, 0.0);
+  };
+  stages_.advance(
+      rows_, [this](std::size_t block) { return is_warm_block(block); },
+      [this](std::size_t block) { return is_settled_block(block); }, settle);
 }
 
 void History::run_passes(const Observation& observation, SignalColumns& columns, SignalTotals& totals) {
@@ -163,7 +130,7 @@ void History::run_passes(const Observation& observation, SignalColumns& columns,
 }
 
 const History::Findings& History::observe(const Observation& observation) {
-  reset_exceptions();
+  discard_observation();
   advance_stages();
   SignalColumns now = columns();
   SignalTotals totals;
@@ -173,20 +140,17 @@ const History::Findings& History::observe(const Observation& observation) {
     return findings_;
   }
   collect(totals);
-  seen_ratio_slot_ = now.new_slot;
-  seen_oldest_slot_ = now.oldest_slot;
+  kept_.see_step();
   observed_ = true;
   return findings_;
 }
 
 void History::collect(const SignalTotals& totals) {
+  exceptions_.take(totals);
   const std::size_t sampled = units_ - totals.unsampled;
-  unsampled_count_ = totals.unsampled;
-  exception_count_ = totals.exceptions;
-  not_kept_count_ = totals.unsampled + totals.not_kept;
   findings_ = {
-      .risks = {risks_.data(), totals.risks},
-      .records = {risk_records_.data(), totals.risks},
+      .risks = exceptions_.risks(),
+      .records = exceptions_.records(),
       .sampled = static_cast<std::uint32_t>(sampled),
       .finite = static_cast<std::uint32_t>(sampled - totals.non_finite),
       .finite_risks = static_cast<std::uint32_t>(totals.risks - totals.non_finite),
@@ -194,37 +158,31 @@ void History::collect(const SignalTotals& totals) {
   };
 }
 
-void History::reset_exceptions() {
-  for (std::size_t i = 0; i < exception_count_; ++i) status_[exceptions_[i]] = 0;
-  for (std::size_t i = 0; i < unsampled_count_; ++i) status_[unsampled_[i]] = 0;
-  unsampled_count_ = 0;
-  exception_count_ = 0;
-  not_kept_count_ = 0;
+void History::discard_observation() {
+  exceptions_.clear();
   findings_ = {};
   observed_ = false;
   committed_ = false;
 }
 
-void History::discard_observation() { reset_exceptions(); }
-
 void History::commit() {
   assert(observed_ && !committed_);
-  turn_kept();
-  for (std::size_t i = 0; i < unsampled_count_; ++i) {
-    if (i + kPrefetchUnits < unsampled_count_) __builtin_prefetch(&absences_[unsampled_[i + kPrefetchUnits]], 1);
-    Absences& absences = absences_[unsampled_[i]];
+  kept_.turn(units_, exceptions_);
+  const std::span<const UnitIndex> unsampled = exceptions_.unsampled();
+  for (std::size_t i = 0; i < unsampled.size(); ++i) {
+    if (i + kPrefetchUnits < unsampled.size()) __builtin_prefetch(&absences_[unsampled[i + kPrefetchUnits]], 1);
+    Absences& absences = absences_[unsampled[i]];
     ++absences.uncounted;
     ++absences.unlearned;
     ++absences.unsampled;
   }
-  for (std::size_t i = 0; i < exception_count_; ++i) {
-    const std::uint8_t bits = status_[exceptions_[i]];
-    Absences& absences = absences_[exceptions_[i]];
-    absences.uncounted += (bits & status::kNotCounted) != 0 ? 1 : 0;
-    absences.unlearned += (bits & status::kNotLearned) != 0 ? 1 : 0;
+  for (const UnitIndex unit : exceptions_.others()) {
+    Absences& absences = absences_[unit];
+    absences.uncounted += exceptions_.has(unit, status::kNotCounted) ? 1U : 0U;
+    absences.unlearned += exceptions_.has(unit, status::kNotLearned) ? 1U : 0U;
   }
   std::erase_if(muted_units_, [this](UnitIndex unit) {
-    const bool lifted = (status_[unit] & status::kNotCounted) == 0;
+    const bool lifted = !exceptions_.has(unit, status::kNotCounted);
     if (lifted) zero_muted_[unit] = 0;
     return lifted;
   });
@@ -233,51 +191,6 @@ void History::commit() {
   noise_weights_.extend_to(rows_);
   if (rows_ >= kCountCap + kCountCap / 2) forget_excess_counts();
   committed_ = true;
-}
-
-void History::prefetch_kept(UnitIndex unit) const {
-  // Longer rings go on by themselves: the machine foresees a walk through neighbouring lines.
-  const std::size_t lines = std::min<std::size_t>(slots_, 8);
-  for (std::size_t slot = 0; slot < lines; ++slot) __builtin_prefetch(kept_at(unit, slot));
-}
-
-void History::turn_back(UnitIndex unit) {
-  std::size_t to = new_slot_;
-  for (std::size_t moves = slots_ - 1; moves > 0; --moves) {
-    const std::size_t from = to == 0 ? slots_ - 1 : to - 1;
-    move_kept(kept_at(unit, to), kept_at(unit, from));
-    to = from;
-  }
-}
-
-void History::turn_kept() {
-  if (not_kept_count_ <= units_ / 2) {
-    // The ring turns; a unit that does not take part moves its values on with it.
-    for (std::size_t i = 0; i < unsampled_count_; ++i) {
-      if (i + kPrefetchUnits < unsampled_count_) prefetch_kept(unsampled_[i + kPrefetchUnits]);
-      turn_back(unsampled_[i]);
-    }
-    for (std::size_t i = 0; i < exception_count_; ++i) {
-      if ((status_[exceptions_[i]] & status::kNotKept) != 0) turn_back(exceptions_[i]);
-    }
-    new_slot_ = next_slot(new_slot_);
-    return;
-  }
-  // The ring stands still; units that take part turn their own, their oldest going where the new one stood.
-  for (std::size_t unit = 0; unit < units_; ++unit) {
-    if ((status_[unit] & status::kNotKept) != 0) continue;
-    double spare[2 * kBlockUnits];
-    move_kept(spare, kept_at(unit, new_slot_));
-    std::size_t to = new_slot_;
-    for (std::size_t moves = slots_ - 1; moves > 0; --moves) {
-      const std::size_t from = next_slot(to);
-      move_kept(kept_at(unit, to), kept_at(unit, from));
-      to = from;
-    }
-    move_kept(kept_at(unit, to), spare);
-    seen_ratio_slot_ = to;
-  }
-  seen_oldest_slot_ = new_slot_;
 }
 
 void History::forget_excess_counts() {
@@ -295,7 +208,7 @@ void History::forget_excess_counts() {
 }
 
 double History::noise_complement_before(UnitIndex unit) const {
-  const bool taken = committed_ && (status_[unit] & status::kNotLearned) == 0;
+  const bool taken = committed_ && !exceptions_.has(unit, status::kNotLearned);
   return noise_weights_.complement(rows_ - absences_[unit].unlearned - (taken ? 1 : 0));
 }
 
@@ -313,12 +226,12 @@ Signals History::signals(UnitIndex unit) const {
     result.severity = record.severity;
     return result;
   }
-  result.ratio = kept_at(unit, seen_ratio_slot_)[0];
+  result.ratio = kept_.seen_ratio(unit)[0];
   result.severity = 0;
-  if ((status_[unit] & status::kFirst) != 0) return result;
+  if (exceptions_.has(unit, status::kFirst)) return result;
 
   const MemoryColumns& memory = memory_[committed_ ? 1 - current_ : current_];
-  const double* const oldest = kept_at(unit, seen_oldest_slot_);
+  const double* const oldest = kept_.seen_oldest(unit);
   // Neither the norm nor warmth matters to the signals of a unit that is not at risk.
   const unit_math::Outcome outcome = unit_math::outcome_of(
       rules_,
@@ -353,8 +266,8 @@ void History::save_unit(UnitIndex unit, UnitState& state) const {
   state.zero_muted = zero_muted_[unit] != 0;
   state.ratios.clear();
   state.inverses.clear();
-  for (std::size_t from = next_slot(new_slot_); from != new_slot_; from = next_slot(from)) {
-    const double* const values = kept_at(unit, from);
+  for (std::size_t from = kept_.oldest_slot(); from != kept_.new_slot(); from = kept_.next_slot(from)) {
+    const double* const values = kept_.at(unit, from);
     state.ratios.push_back(values[0]);
     state.inverses.push_back(values[kBlockUnits]);
   }
@@ -382,12 +295,12 @@ void History::restore_unit(UnitIndex unit, const UnitState& state, Keep keep, co
   if (state.ratios.empty()) return;
   // From the newest back; the oldest stands for all that are missing.
   std::size_t index = state.ratios.size();
-  std::size_t to = new_slot_;
-  for (std::size_t age = 0; age + 1 < slots_; ++age) {
+  std::size_t to = kept_.new_slot();
+  for (std::size_t age = 0; age + 1 < kept_.slots(); ++age) {
     if (index > 0) --index;
-    to = to == 0 ? slots_ - 1 : to - 1;
-    kept_at(unit, to)[0] = state.ratios[index];
-    kept_at(unit, to)[kBlockUnits] = state.inverses[index];
+    to = kept_.previous_slot(to);
+    kept_.at(unit, to)[0] = state.ratios[index];
+    kept_.at(unit, to)[kBlockUnits] = state.inverses[index];
   }
 }
 

@@ -5,8 +5,7 @@
 // Non-goals: what is done about a risk (budget.h).
 //
 // State is kept as arrays. Memories are double-buffered: `observe` writes the next ones beside the current, `commit`
-// swaps. Counts are kept as how often a unit did *not* take part, so that a calm step writes none of them. The kept
-// ratios and inverses lie in a ring that turns for all units together; the few that did not take part are turned back.
+// swaps. Counts are kept as how often a unit did *not* take part, so that a calm step writes none of them.
 #pragma once
 
 #include <cstddef>
@@ -15,9 +14,12 @@
 #include <vector>
 
 #include "gnmr/core/aligned_array.h"
+#include "gnmr/core/block_stages.h"
+#include "gnmr/core/kept_values.h"
 #include "gnmr/core/options.h"
 #include "gnmr/core/signal_kernels.h"
 #include "gnmr/core/state.h"
+#include "gnmr/core/step_exceptions.h"
 #include "gnmr/core/types.h"
 #include "gnmr/core/weight_table.h"
 
@@ -58,9 +60,9 @@ class History {
   /// The mean of the unit's norms that have been committed; 0 before the first.
   double mean(UnitIndex unit) const;
 
-  bool was_sampled(UnitIndex unit) const { return (status_[unit] & status::kNoSample) == 0; }
-  bool was_zero(UnitIndex unit) const { return (status_[unit] & status::kZero) != 0; }
-  RiskKind risk(UnitIndex unit) const { return static_cast<RiskKind>(status_[unit] >> status::kRiskShift); }
+  bool was_sampled(UnitIndex unit) const { return !exceptions_.has(unit, status::kNoSample); }
+  bool was_zero(UnitIndex unit) const { return exceptions_.has(unit, status::kZero); }
+  RiskKind risk(UnitIndex unit) const { return exceptions_.risk(unit); }
 
   /// How many steps the unit has been sampled in; wraps round, only differences mean something.
   std::uint32_t sampled_steps(UnitIndex unit) const { return rows_ - absences_[unit].unsampled; }
@@ -84,26 +86,15 @@ class History {
   void restore_unit(UnitIndex unit, const UnitState& state, Keep keep, const WeightTable& mean_weights);
 
  private:
-  std::size_t next_slot(std::size_t slot) const { return slot + 1 == slots_ ? 0 : slot + 1; }
-  std::size_t kept_index(std::size_t unit, std::size_t slot) const {
-    return ((unit / kBlockUnits) * slots_ + slot) * (2 * kBlockUnits) + unit % kBlockUnits;
-  }
-  double* kept_at(std::size_t unit, std::size_t slot) { return kept_.data() + kept_index(unit, slot); }
-  const double* kept_at(std::size_t unit, std::size_t slot) const { return kept_.data() + kept_index(unit, slot); }
   SignalColumns columns();
   void run_passes(const Observation& observation, SignalColumns& columns, SignalTotals& totals);
   void collect(const SignalTotals& totals);
-  void reset_exceptions();
   void advance_stages();
   bool is_warm_block(std::size_t block) const;
   bool is_settled_block(std::size_t block) const;
-  void turn_kept();
-  void turn_back(UnitIndex unit);
-  void prefetch_kept(UnitIndex unit) const;
   void forget_excess_counts();
   double noise_complement_before(UnitIndex unit) const;
 
-  Options options_;
   unit_math::Rules rules_;
   const SignalKernels* kernels_;
   std::size_t units_;
@@ -114,33 +105,20 @@ class History {
   };
   MemoryColumns memory_[2];
   int current_ = 0;
-
-  std::size_t slots_;         // window + 1: the new values stand beside the kept ones until they are committed
-  std::size_t new_slot_ = 0;  // the oldest kept is the next one
-  AlignedArray<double> kept_;
+  KeptValues kept_;
 
   std::uint32_t rows_ = 0;
   AlignedArray<Absences> absences_;
   WeightTable noise_weights_;
-  AlignedArray<Stage> stages_;
-  std::size_t fresh_blocks_;
-  std::size_t settled_blocks_ = 0;
+  BlockStages stages_;
   AlignedArray<std::uint8_t> zero_muted_;
   std::vector<UnitIndex> muted_units_;
 
   // The last observation.
-  AlignedArray<std::uint8_t> status_;
-  AlignedArray<std::uint32_t> unsampled_, exceptions_;
-  AlignedArray<std::uint32_t> risks_;
-  AlignedArray<RiskRecord> risk_records_;
-  std::size_t unsampled_count_ = 0;
-  std::size_t exception_count_ = 0;
-  std::size_t not_kept_count_ = 0;
+  StepExceptions exceptions_;
   Findings findings_;
   bool observed_ = false;
   bool committed_ = false;
-  std::size_t seen_ratio_slot_ = 0;   // where the observed values of units that were kept lie now
-  std::size_t seen_oldest_slot_ = 0;  // and the oldest ones before them
 };
 
 }  // namespace gnmr

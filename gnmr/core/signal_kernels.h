@@ -82,12 +82,12 @@ struct SignalColumns {
   double noise_reciprocal;           // a little below 1 / (1 - w) of the unit that has learned most
 
   // Exceptions of the step: units without a sample, and all others; and of these the risks, ascending. Room for every
-  // unit and kBlockUnits more.
-  std::uint8_t* status;
-  std::uint32_t* unsampled;
-  std::uint32_t* exceptions;
-  std::uint32_t* risks;
-  RiskRecord* risk_records;
+  // unit and kBlockUnits more (step_exceptions.h).
+  std::uint8_t* status = nullptr;
+  std::uint32_t* unsampled = nullptr;
+  std::uint32_t* exceptions = nullptr;
+  std::uint32_t* risks = nullptr;
+  RiskRecord* risk_records = nullptr;
 
   // Where a slot's ratios of the block of `unit` begin; inverses lie kBlockUnits further on.
   GNMR_UNIT_MATH double* kept_at(std::size_t unit, std::size_t slot) const {

@@ -17,7 +17,6 @@ EXCEPTIONS = {
     "RunView": 27,  # a record: what the page of a run shows, field by field
     "StorySummary": 27,  # a record: one figure per line of a summary
     "TrainOutcome": 22,  # a record: what the end of a run prints
-    "History": 31,  # a table, a column per member
 }
 
 HEAD = re.compile(
