@@ -38,7 +38,8 @@ History::History(std::size_t units, const Options& options, const SignalKernels*
       noise_weights_(options.noise_beta),
       stages_(padded_ / kBlockUnits, units / kBlockUnits),
       zero_muted_(padded_, 0),
-      exceptions_(padded_) {
+      exceptions_(padded_),
+      columns_(columns()) {
   std::size_t lead_lines = 0;
   const auto column = [this, &lead_lines](double value) {
     lead_lines += kColumnStaggerLines;
@@ -55,27 +56,38 @@ History::History(std::size_t units, const Options& options, const SignalKernels*
 }
 
 SignalColumns History::columns() {
-  MemoryColumns& now = memory_[current_];
-  MemoryColumns& next = memory_[1 - current_];
-  SignalColumns columns{
+  return {
       .rules = rules_,
       .units = units_,
       .far = units_ >= kFarUnits,
-      .memory = {now.mean_sum.data(), now.mean_weight.data(), now.rise_change_sum.data(), now.fall_change_sum.data()},
-      .next = {next.mean_sum.data(), next.mean_weight.data(), next.rise_change_sum.data(), next.fall_change_sum.data()},
+      .memory = {},
+      .next = {},
       .kept = kept_.at(0, 0),
       .slots = kept_.slots(),
-      .new_slot = kept_.new_slot(),
-      .oldest_slot = kept_.oldest_slot(),
-      .rows = rows_,
+      .new_slot = 0,
+      .oldest_slot = 0,
+      .rows = 0,
       .absences = absences_.data(),
       .stages = stages_.data(),
       .zero_muted = zero_muted_.data(),
       .noise_weights = &noise_weights_,
-      .noise_reciprocal = noise_weights_.reciprocal(rows_),
+      .noise_reciprocal = 0,
+      .out = exceptions_.arrays(),
   };
-  exceptions_.lend(columns);
-  return columns;
+}
+
+/// What of the columns differs from step to step.
+void History::move_columns() {
+  MemoryColumns& now = memory_[current_];
+  MemoryColumns& next = memory_[1 - current_];
+  columns_.memory = {now.mean_sum.data(), now.mean_weight.data(), now.rise_change_sum.data(),
+                     now.fall_change_sum.data()};
+  columns_.next = {next.mean_sum.data(), next.mean_weight.data(), next.rise_change_sum.data(),
+                   next.fall_change_sum.data()};
+  columns_.new_slot = kept_.new_slot();
+  columns_.oldest_slot = kept_.oldest_slot();
+  columns_.rows = rows_;
+  columns_.noise_reciprocal = noise_weights_.reciprocal(rows_);
 }
 
 bool History::is_warm_block(std::size_t block) const {
@@ -99,7 +111,7 @@ void History::advance_stages() {
       [this](std::size_t block) { return is_settled_block(block); }, settle);
 }
 
-void History::run_passes(const Observation& observation, SignalColumns& columns, SignalTotals& totals) {
+void History::run_passes(const Observation& observation, SignalTotals& totals) const {
   const bool is_float = observation.norms.is_float();
   const std::size_t whole = units_ / kBlockUnits * kBlockUnits;
   const std::uint8_t* const sampled = observation.sampled.empty() ? nullptr : observation.sampled.data();
@@ -117,25 +129,29 @@ void History::run_passes(const Observation& observation, SignalColumns& columns,
   }
   const SignalRange blocks{.norms = norms, .sampled = sampled, .first = 0, .last = whole};
   const SignalRange rest{.norms = last_norms, .sampled = last_sampled, .first = whole, .last = padded_};
+  const bool has_rest = whole < padded_;
 
-  (is_float ? kernels_->ratios_f32 : kernels_->ratios_f64)(columns, blocks, totals);
-  kernels_->ratios_f64(columns, rest, totals);
+  (is_float ? kernels_->ratios_f32 : kernels_->ratios_f64)(columns_, blocks, totals);
+  if (has_rest) kernels_->ratios_f64(columns_, rest, totals);
   if (totals.negative_unit != kNoUnit) return;
   if (totals.centre_count > 0) {
     totals.centre =
         static_cast<double>(totals.centre_sum) / static_cast<double>((std::uint64_t{1} << 20) * totals.centre_count);
   }
-  (is_float ? kernels_->changes_f32 : kernels_->changes_f64)(columns, blocks, totals);
-  kernels_->changes_f64(columns, rest, totals);
+  (is_float ? kernels_->changes_f32 : kernels_->changes_f64)(columns_, blocks, totals);
+  if (has_rest) kernels_->changes_f64(columns_, rest, totals);
 }
 
 const History::Findings& History::observe(const Observation& observation) {
-  discard_observation();
+  exceptions_.clear();
+  observed_ = false;
+  committed_ = false;
   advance_stages();
-  SignalColumns now = columns();
+  move_columns();
   SignalTotals totals;
-  run_passes(observation, now, totals);
+  run_passes(observation, totals);
   if (totals.negative_unit != kNoUnit) {
+    findings_ = {};
     findings_.negative_unit = totals.negative_unit;
     return findings_;
   }

@@ -31,6 +31,9 @@ class History {
   /// `kernels`: null takes the best that the machine has.
   History(std::size_t units, const Options& options, const SignalKernels* kernels = nullptr);
 
+  History(const History&) = delete;
+  History& operator=(const History&) = delete;
+
   /// What an observation found.
   struct Findings {
     std::span<const UnitIndex> risks;     // ascending
@@ -87,7 +90,8 @@ class History {
 
  private:
   SignalColumns columns();
-  void run_passes(const Observation& observation, SignalColumns& columns, SignalTotals& totals);
+  void move_columns();
+  void run_passes(const Observation& observation, SignalTotals& totals) const;
   void collect(const SignalTotals& totals);
   void advance_stages();
   bool is_warm_block(std::size_t block) const;
@@ -116,6 +120,7 @@ class History {
 
   // The last observation.
   StepExceptions exceptions_;
+  SignalColumns columns_;  // views of all these arrays
   Findings findings_;
   bool observed_ = false;
   bool committed_ = false;

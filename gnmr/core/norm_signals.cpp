@@ -51,9 +51,11 @@ void NormSignals::check(const Observation& observation) const {
 
 const Alarm& NormSignals::observe(const Observation& observation) {
   check_sizes(observation);
-  alarm_ = {};
   const History::Findings& findings = history_.observe(observation);
-  if (findings.negative_unit < units_.size()) reject_norm(observation, findings.negative_unit);
+  if (findings.negative_unit < units_.size()) {
+    alarm_ = {};
+    reject_norm(observation, findings.negative_unit);
+  }
   findings_ = &findings;
   alarm_ = {.step = observation.step,
             .sampled = findings.sampled,

@@ -60,6 +60,9 @@ bool Selection::is_complete() const {
 
 const Request& Selection::choose(bool may_rerun) {
   request_ = {};
+  basis_ = Basis::nobody;
+  guarded_.clear();
+  if (by_errors_.empty() && signals_.alarm().risks.empty()) return request_;  // a calm step
   const bool by_errors = selector_ != Selector::norms;
   request_.alarmed = (by_errors && has_free_finding_) || has_non_finite_risk();
   if (!request_.alarmed && has_free_risk()) {
@@ -94,7 +97,6 @@ void Selection::choose_basis() {
       basis_ = !request_.alarmed ? Basis::nobody : has_free_finding_ ? Basis::errors : Basis::norms;
       break;
   }
-  guarded_.clear();
   if (guard_ == Guard::none) return;
   if (basis_ == Basis::errors) {
     for (const Candidate& candidate : by_errors_) guarded_.push_back(candidate.unit);

@@ -34,8 +34,8 @@ bool is_gone(const SignalColumns& columns, std::size_t unit) {
 }
 
 void add_risk(const SignalColumns& columns, std::size_t unit, const RiskRecord& record, SignalTotals& totals) {
-  columns.risks[totals.risks] = static_cast<std::uint32_t>(unit);
-  columns.risk_records[totals.risks] = record;
+  columns.out.risks[totals.risks] = static_cast<std::uint32_t>(unit);
+  columns.out.risk_records[totals.risks] = record;
   ++totals.risks;
 }
 
@@ -109,12 +109,12 @@ void ratio_of_exception(const SignalColumns& columns, std::size_t unit, double n
 void change_of_exception(const SignalColumns& columns, std::size_t unit, double norm, SignalTotals& totals) {
   const std::uint8_t bits = norm == 0 || !is_finite_norm(norm) ? status_without_norm(columns, unit, norm, totals)
                                                                : status_with_norm(columns, unit, norm, totals);
-  columns.status[unit] = bits;
+  columns.out.status[unit] = bits;
   if (bits == status::kAbsent) {
-    columns.unsampled[totals.unsampled++] = static_cast<std::uint32_t>(unit);
+    columns.out.unsampled[totals.unsampled++] = static_cast<std::uint32_t>(unit);
     return;
   }
-  columns.exceptions[totals.exceptions++] = static_cast<std::uint32_t>(unit);
+  columns.out.others[totals.exceptions++] = static_cast<std::uint32_t>(unit);
   if ((bits & status::kNotKept) != 0) ++totals.not_kept;
 }
 

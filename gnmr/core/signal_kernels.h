@@ -57,6 +57,16 @@ enum class Stage : std::uint8_t {
   settled = 2,  // and their means have no weight left to divide by
 };
 
+/// Where a pass writes the exceptions of the step: units without a sample, and all others; and of these the risks,
+/// ascending. Room for every unit and kBlockUnits more.
+struct ExceptionArrays {
+  std::uint8_t* status;
+  std::uint32_t* unsampled;
+  std::uint32_t* others;
+  std::uint32_t* risks;
+  RiskRecord* risk_records;
+};
+
 /// Everything a pass reads and writes. Arrays are padded to whole blocks.
 struct SignalColumns {
   unit_math::Rules rules;
@@ -81,13 +91,7 @@ struct SignalColumns {
   const WeightTable* noise_weights;  // w by count
   double noise_reciprocal;           // a little below 1 / (1 - w) of the unit that has learned most
 
-  // Exceptions of the step: units without a sample, and all others; and of these the risks, ascending. Room for every
-  // unit and kBlockUnits more (step_exceptions.h).
-  std::uint8_t* status = nullptr;
-  std::uint32_t* unsampled = nullptr;
-  std::uint32_t* exceptions = nullptr;
-  std::uint32_t* risks = nullptr;
-  RiskRecord* risk_records = nullptr;
+  ExceptionArrays out;
 
   // Where a slot's ratios of the block of `unit` begin; inverses lie kBlockUnits further on.
   GNMR_UNIT_MATH double* kept_at(std::size_t unit, std::size_t slot) const {

@@ -143,9 +143,9 @@ constexpr AbsentLanes kAbsentLanes = make_absent_lanes();
 GNMR_UNIT_MATH void list_unsampled(const SignalColumns& columns, std::size_t unit, unsigned absent,
                                    std::size_t& count) {
   for (std::size_t i = 0; i < kLanes; ++i) {
-    columns.unsampled[count + i] = static_cast<std::uint32_t>(unit) + kAbsentLanes.lanes[absent][i];
+    columns.out.unsampled[count + i] = static_cast<std::uint32_t>(unit) + kAbsentLanes.lanes[absent][i];
   }
-  __builtin_memcpy(columns.status + unit, kAbsentLanes.status[absent], kLanes);
+  __builtin_memcpy(columns.out.status + unit, kAbsentLanes.status[absent], kLanes);
   count += static_cast<std::size_t>(__builtin_popcount(absent));
 }
 

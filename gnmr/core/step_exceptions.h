@@ -34,12 +34,8 @@ class StepExceptions {
   }
 
   /// Where the passes write.
-  void lend(SignalColumns& columns) {
-    columns.status = status_.data();
-    columns.unsampled = unsampled_.data();
-    columns.exceptions = others_.data();
-    columns.risks = risks_.data();
-    columns.risk_records = risk_records_.data();
+  ExceptionArrays arrays() {
+    return {status_.data(), unsampled_.data(), others_.data(), risks_.data(), risk_records_.data()};
   }
 
   /// How much they wrote.

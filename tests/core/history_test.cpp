@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <vector>
 
@@ -44,8 +45,8 @@ void changes_one_by_one(const SignalColumns& columns, const SignalRange& range, 
     if (range.sampled == nullptr || range.sampled[unit - range.first] != 0) {
       change_of_exception(columns, unit, norm, totals);
     } else {
-      columns.status[unit] = status::kAbsent;
-      columns.unsampled[totals.unsampled++] = static_cast<std::uint32_t>(unit);
+      columns.out.status[unit] = status::kAbsent;
+      columns.out.unsampled[totals.unsampled++] = static_cast<std::uint32_t>(unit);
     }
   }
 }
@@ -59,7 +60,7 @@ TEST(History, EveryKernelGivesTheSameBits) {
     const Options options = testing::random_options(random);
     const std::size_t units = 1 + random.below(70);
     History expected(units, options, &kOneByOne);
-    std::vector<History> histories;
+    std::deque<History> histories;  // they do not move
     for (std::size_t i = 0; i < list.count; ++i) histories.emplace_back(units, options, list.kernels[i]);
     RandomRun run(random, units);
     for (int step = 0; step < 300; ++step) {
