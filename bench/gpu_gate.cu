@@ -127,7 +127,7 @@ void print_units(std::uint32_t units) {
   const Options options;
   const SignalSettings settings{.rules = signal_rules(options),
                                 .window = static_cast<std::uint32_t>(options.window),
-                                .alarm = {.common_share = options.common_share, .basis = Basis::trial}};
+                                .alarm = {.common_share = options.common_share, .selector = Selector::trial}};
   Model model(units);
   const std::vector<std::uint8_t> flags(units, gate_flag::kFree);
   GatedStep gated({.parameters = units, .units = units, .signals = settings, .max_norm = 1.0});

@@ -216,7 +216,7 @@ void measure_signals(Clock& clock, Results& results, std::uint32_t units) {
   const Options options;
   UnitSignals signals(units, {.rules = signal_rules(options),
                               .window = static_cast<std::uint32_t>(options.window),
-                              .alarm = {.common_share = options.common_share, .basis = Basis::trial}});
+                              .alarm = {.common_share = options.common_share, .selector = Selector::trial}});
   const Memory norms(units * sizeof(double));
   const Memory gate(sizeof(Gate));
   const Memory alarm(sizeof(StepAlarm));

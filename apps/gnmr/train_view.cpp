@@ -103,6 +103,27 @@ void TrainView::evaluated(const run::EvalLine& line) {
 
 void TrainView::noted(const std::string& text) { print("note: " + text); }
 
+/// What the controller found and did.
+void TrainView::print_control(const run::ControlCounts& counts, const run::StepSeconds& seconds) {
+  const auto unit_steps = static_cast<double>(counts.unit_steps);
+  const auto in_recovery = static_cast<double>(counts.recovered_steps);
+  const auto in_trials = static_cast<double>(counts.trials) * static_cast<double>(start_.info.units);
+  print(
+      fmt::format("{} ({:.2f} per thousand unit-steps), {}, {} at the end; {:.2f}% of unit-steps in recovery, "
+                  "{:.2f}% in high precision with trials",
+                  counted(counts.risks, "risk"), 1000 * static_cast<double>(counts.risks) / unit_steps,
+                  counted(counts.admissions, "recovery", "recoveries"),
+                  counted(counts.standing, "standing recovery", "standing recoveries"), 100 * in_recovery / unit_steps,
+                  100 * (in_recovery + in_trials) / unit_steps));
+  if (counts.alarms + counts.dismissed == 0) return;
+  print(fmt::format(
+      "{} alarmed, {} answered by the patrol{}; {} and {}, {:.1f}% of the "
+      "steps' time; `gnmr explain` tells the story",
+      counted(counts.alarms, "step"), counted(counts.dismissed, "alarm"),
+      counts.held > 0 ? ", " + counted(counts.held, "update") + " held by the gate" : "",
+      counted(counts.trials, "trial"), counted(counts.replays, "replay"), 100 * seconds.reruns / seconds.steps));
+}
+
 void TrainView::finished(const run::TrainOutcome& outcome) {
   const double seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
   if (outcome.skipped_updates > 0) {
@@ -112,34 +133,16 @@ void TrainView::finished(const run::TrainOutcome& outcome) {
   if (outcome.dropped_lines > 0) {
     print(counted(outcome.dropped_lines, "line") + " could not be written");
   }
-  if (outcome.unit_steps > 0 && start_.info.controller != "none") {
-    const auto unit_steps = static_cast<double>(outcome.unit_steps);
-    const auto in_recovery = static_cast<double>(outcome.recovered_steps);
-    const auto in_trials = static_cast<double>(outcome.trials) * static_cast<double>(start_.info.units);
-    print(
-        fmt::format("{} ({:.2f} per thousand unit-steps), {}, {} at the end; {:.2f}% of unit-steps in recovery, "
-                    "{:.2f}% in high precision with trials",
-                    counted(outcome.risks, "risk"), 1000 * static_cast<double>(outcome.risks) / unit_steps,
-                    counted(outcome.admissions, "recovery", "recoveries"),
-                    counted(outcome.standing, "standing recovery", "standing recoveries"),
-                    100 * in_recovery / unit_steps, 100 * (in_recovery + in_trials) / unit_steps));
-    if (outcome.alarms + outcome.dismissed > 0) {
-      print(
-          fmt::format("{} alarmed, {} answered by the patrol{}; {} and {}, {:.1f}% of the "
-                      "steps' time; `gnmr explain` tells the story",
-                      counted(outcome.alarms, "step"), counted(outcome.dismissed, "alarm"),
-                      outcome.held > 0 ? ", " + counted(outcome.held, "update") + " held by the gate" : "",
-                      counted(outcome.trials, "trial"), counted(outcome.replays, "replay"),
-                      100 * outcome.rerun_seconds / outcome.step_seconds));
-    }
+  if (outcome.control.unit_steps > 0 && start_.info.controller != "none") {
+    print_control(outcome.control, outcome.seconds);
   }
   if (outcome.refreshes > 0) {
     print(counted(outcome.refreshes, "scale was", "scales were") + " renewed before the interval was over (--refresh)");
   }
-  if (outcome.step_seconds > 0) {
+  if (outcome.seconds.steps > 0) {
     print(fmt::format("of the steps' time {:.2f}% went into norms (clipping needs them too) and {:.2f}% into control",
-                      100 * outcome.norm_seconds / outcome.step_seconds,
-                      100 * outcome.control_seconds / outcome.step_seconds));
+                      100 * outcome.seconds.norms / outcome.seconds.steps,
+                      100 * outcome.seconds.control / outcome.seconds.steps));
   }
   if (!outcome.unsaved.empty()) {
     print(fmt::format("ended after step {}", outcome.last_step));  // what is not saved is the error that follows

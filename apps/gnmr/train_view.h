@@ -39,6 +39,7 @@ class TrainView : public run::TrainObserver {
 
  private:
   void print(const std::string& line);
+  void print_control(const run::ControlCounts& counts, const run::StepSeconds& seconds);
   void draw(const run::TrainLine& line, double seconds);
   void clear();
 

@@ -1,10 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a gate before the update needs to know; for host and device code alike.
+// What the controller and a gate before the update have in common; for host and device code alike.
 #pragma once
 
 #include <cstdint>
 
 namespace gnmr {
+
+/// Who says which units go to recovery; the words are those of the option (gnmr/core/options.h). A selector in force is
+/// never `automatic`.
+enum class Selector : std::uint8_t { automatic = 0, norms = 1, evidence = 2, evidence_after_alarm = 3, trial = 4 };
+
+/// Why a unit is at risk, or in recovery. No norm has the last two: `error` is an outlier, `coarse` an error that is
+/// always far above that of other units (standing recovery).
+enum class RiskKind : std::uint8_t { none = 0, non_finite = 1, rise = 2, fall = 3, error = 4, coarse = 5 };
 
 /// What may close the gate of a step (lag 1).
 enum class HoldRule : std::uint8_t {

@@ -19,13 +19,12 @@
 #include <string>
 #include <string_view>
 
+#include "gnmr/core/gate_rule.h"
+
 namespace gnmr {
 
 /// Whole-number options are at most this.
 inline constexpr double kMaxWhole = 2147483647.0;
-
-/// Who says which units go to recovery.
-enum class Selector : std::uint8_t { automatic = 0, norms = 1, evidence = 2, evidence_after_alarm = 3, trial = 4 };
 
 /// The words of `Selector`, in its order.
 inline constexpr std::array<std::string_view, 5> kSelectorWords{"auto", "norms", "evidence", "evidence-alarm", "trial"};

@@ -13,6 +13,8 @@
 #include <string>
 #include <type_traits>
 
+#include "gnmr/core/gate_rule.h"
+
 namespace gnmr {
 
 /// Index of a unit, in forward order.
@@ -64,10 +66,6 @@ struct Observation {
   NormSpan norms = {};                         // per unit
   std::span<const std::uint8_t> sampled = {};  // per unit, 0: no sample; empty: every unit has one
 };
-
-/// Why a unit is at risk, or in recovery. No norm has the last two: `error` is an outlier, `coarse` an error that is
-/// always far above that of other units (standing recovery).
-enum class RiskKind : std::uint8_t { none = 0, non_finite = 1, rise = 2, fall = 3, error = 4, coarse = 5 };
 
 /// `"none"`, `"non-finite"`, `"rise"`, `"fall"`, `"error"` or `"coarse"`.
 const char* to_string(RiskKind kind);

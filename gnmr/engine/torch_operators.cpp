@@ -40,14 +40,14 @@ std::string train_rank(const std::string& settings_json, const std::string& grou
   const run::TrainOutcome outcome = trainer.run();
   io::OrderedJson weights = io::OrderedJson::array();
   for (const at::Tensor& parameter : trainer.model().parameters()) weights.push_back(nn::squared_norm(parameter));
-  return io::json_line({{"admissions", outcome.admissions},
-                        {"control_share", outcome.control_seconds / outcome.step_seconds},
+  return io::json_line({{"admissions", outcome.control.admissions},
+                        {"control_share", outcome.seconds.control / outcome.seconds.steps},
                         {"loss_high", outcome.loss_high.value_or(0)},
                         {"losses", observer.losses},
-                        {"norm_share", outcome.norm_seconds / outcome.step_seconds},
+                        {"norm_share", outcome.seconds.norms / outcome.seconds.steps},
                         {"notes", observer.notes},
                         {"recovered", trainer.recovered_by_step()},
-                        {"risks", outcome.risks},
+                        {"risks", outcome.control.risks},
                         {"seconds", observer.seconds},
                         {"weights", std::move(weights)}});
 }

@@ -42,7 +42,7 @@ struct SignalInputs {
 struct SignalOutputs {
   Gate* gate = nullptr;          // `apply` becomes 0 where the update is held; otherwise it stays
   StepAlarm* alarm = nullptr;    // one
-  Risk* risks = nullptr;         // one per unit
+  RiskKind* risks = nullptr;     // one per unit
   double* severities = nullptr;  // one per unit; 0 where there is no risk
 };
 

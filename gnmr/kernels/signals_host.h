@@ -24,7 +24,7 @@ class HostSignals {
   /// One step; the inputs are in host memory. Whether the update is held is in the alarm.
   const StepAlarm& observe(const SignalInputs& inputs, HoldRule hold);
 
-  const std::vector<Risk>& risks() const { return risks_; }
+  const std::vector<RiskKind>& risks() const { return risks_; }
   const std::vector<double>& severities() const { return severities_; }
   const SignalMemory& memory() const { return memory_; }
   void load(const SignalMemory& memory) { memory_ = memory; }
@@ -34,7 +34,7 @@ class HostSignals {
   SignalSettings settings_;
   SignalMemory memory_;
   std::vector<std::uint8_t> flags_;
-  std::vector<Risk> risks_;
+  std::vector<RiskKind> risks_;
   std::vector<double> severities_;
   StepAlarm alarm_ = {};
 };

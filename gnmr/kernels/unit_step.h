@@ -18,9 +18,6 @@
 
 namespace gnmr::kernels {
 
-/// Why a unit is at risk; the numbers are those of `RiskKind`.
-enum class Risk : std::uint8_t { none = 0, non_finite = 1, rise = 2, fall = 3 };
-
 /// What the patrol says of a unit in a step.
 namespace patrol_flag {
 inline constexpr std::uint8_t kMeasured = 1;   // at least one of its errors
@@ -114,18 +111,18 @@ GNMR_UNIT_MATH double centre_of(unsigned long long sum, std::uint32_t count) {
 /// What the second pass found of one unit.
 struct Finding {
   bool sampled;
-  Risk risk;
+  RiskKind risk;
   double severity;  // of a risk; 0 where there is none
 };
 
 /// A 0, a NaN or an infinity: nothing is learned.
 GNMR_UNIT_MATH Finding without_plain_norm(const StepColumns& step, std::size_t unit, double norm) {
-  if (norm != 0.0) return {true, Risk::non_finite, __builtin_huge_val()};
+  if (norm != 0.0) return {true, RiskKind::non_finite, __builtin_huge_val()};
   const bool is_gone = step.rules.fall_on && step.now.samples[unit] >= step.rules.warmup_samples &&
                        (step.flags[unit] & gate_flag::kZeroMuted) == 0;
-  if (!is_gone) return {false, Risk::none, 0.0};
+  if (!is_gone) return {false, RiskKind::none, 0.0};
   const double complement = unit_math::complement_of(step.now.noise_weight[unit]);
-  return {true, Risk::fall, unit_math::severity_of_zero(step.rules, step.now.fall_change_sum[unit], complement)};
+  return {true, RiskKind::fall, unit_math::severity_of_zero(step.rules, step.now.fall_change_sum[unit], complement)};
 }
 
 /// Second pass: what a unit's norm means, and its state afterwards.
@@ -135,7 +132,7 @@ GNMR_UNIT_MATH Finding second_pass(const StepColumns& step, std::size_t unit, do
   double noise_weight = step.now.noise_weight[unit];
   std::uint32_t samples = step.now.samples[unit];
   std::uint32_t spare = step.now.spare[unit];
-  Finding found{false, Risk::none, 0.0};
+  Finding found{false, RiskKind::none, 0.0};
   const double norm = step.norms[unit];
   if (has_sample(step, unit)) {
     if (!is_plain_norm(norm)) {
@@ -154,8 +151,8 @@ GNMR_UNIT_MATH Finding second_pass(const StepColumns& step, std::size_t unit, do
       // Beyond this a count is as good as this.
       if (samples < 0x80000000u) ++samples;
       if (!(outcome.at_risk && step.rules.cap_on)) spare = oldest;
-      found = {true, Risk::none, 0.0};
-      if (outcome.at_risk) found = {true, outcome.by_fall ? Risk::fall : Risk::rise, outcome.severity};
+      found = {true, RiskKind::none, 0.0};
+      if (outcome.at_risk) found = {true, outcome.by_fall ? RiskKind::fall : RiskKind::rise, outcome.severity};
     }
   }
   step.next.mean_sum[unit] = memory.mean_sum;
@@ -180,13 +177,10 @@ struct Counts {
   bool operator==(const Counts&) const = default;
 };
 
-/// Who says which units go to recovery; the words are those of the option `selector`.
-enum class Basis : std::uint8_t { norms, evidence, evidence_after_alarm, trial };
-
 /// What the alarm depends on besides counts.
 struct AlarmRules {
   double common_share;
-  Basis basis;
+  Selector selector;  // in force
 };
 
 /// Whether the cause of the risks is common to the units: point 1 of section "Decision".
@@ -200,7 +194,7 @@ GNMR_UNIT_MATH bool is_common(const AlarmRules& rules, const Counts& counts) {
 
 /// Whether the step is alarmed: point 3 of section "Report".
 GNMR_UNIT_MATH bool is_alarmed(const AlarmRules& rules, const Counts& counts) {
-  const bool errors_count = rules.basis != Basis::norms;
+  const bool errors_count = rules.selector != Selector::norms;
   if (counts.non_finite > 0 || (errors_count && counts.standing_out > 0)) return true;
   const bool is_complete = errors_count && counts.unmeasured == 0;
   return counts.free_risks > 0 && !is_complete;
@@ -210,14 +204,16 @@ GNMR_UNIT_MATH bool is_alarmed(const AlarmRules& rules, const Counts& counts) {
 GNMR_UNIT_MATH bool has_candidates(const AlarmRules& rules, const Counts& counts) {
   const bool by_norms = counts.free_risks > 0 && !is_common(rules, counts);
   const bool by_errors = counts.standing_out > 0;
-  switch (rules.basis) {
-    case Basis::norms:
+  switch (rules.selector) {
+    case Selector::automatic:
+      break;
+    case Selector::norms:
       return by_norms;
-    case Basis::evidence:
+    case Selector::evidence:
       return by_errors;
-    case Basis::evidence_after_alarm:
+    case Selector::evidence_after_alarm:
       return by_errors && counts.non_finite + counts.finite_risks > 0;
-    case Basis::trial:
+    case Selector::trial:
       return by_errors || (by_norms && is_alarmed(rules, counts));
   }
   return false;
@@ -251,8 +247,8 @@ GNMR_UNIT_MATH bool is_withdrawn(const StepAlarm& alarm, HoldRule hold) {
 GNMR_UNIT_MATH Counts counts_of(const StepColumns& step, std::size_t unit, const Finding& found) {
   const bool is_free = (step.flags[unit] & gate_flag::kFree) != 0;
   const std::uint32_t patrol = step.patrol == nullptr ? 0u : step.patrol[unit];
-  const bool at_risk = found.risk != Risk::none;
-  const bool finite = found.risk != Risk::non_finite;
+  const bool at_risk = found.risk != RiskKind::none;
+  const bool finite = found.risk != RiskKind::non_finite;
   return {found.sampled ? 1u : 0u,
           finite ? 0u : 1u,
           at_risk && finite ? 1u : 0u,

@@ -92,21 +92,23 @@ void add(JsonText& out, const Timeline& timeline) {
 
 void add(JsonText& out, const RunView& run) {
   Curve use;
-  for (const InUse& in_use : run.in_use) {
-    use.add(static_cast<double>(in_use.step), static_cast<double>(in_use.units));
+  if (run.journal) {
+    for (const InUse& in_use : run.journal->in_use) {
+      use.add(static_cast<double>(in_use.step), static_cast<double>(in_use.units));
+    }
   }
   out.object([&] {
     add_step(out.key("first"), run.first_step);
     add_step(out.key("last"), run.last_step);
     out.key("watchOnly").truth(run.watch_only);
-    add(out.key("train"), run.train_loss);
-    add(out.key("high"), run.eval_high);
-    add(out.key("low"), run.eval_low);
-    add_number(out.key("ceiling"), run.loss_ceiling);
-    add(out.key("norm"), run.grad_norm);
-    add_steps(out.key("skipped"), run.skipped_steps);
+    add(out.key("train"), run.losses.train);
+    add(out.key("high"), run.losses.eval_high);
+    add(out.key("low"), run.losses.eval_low);
+    add_number(out.key("ceiling"), run.losses.ceiling);
+    add(out.key("norm"), run.grad_norm.curve);
+    add_steps(out.key("skipped"), run.grad_norm.skipped_steps);
     if (run.heat) add(out.key("heat"), *run.heat);
-    if (run.timeline) add(out.key("timeline"), *run.timeline);
+    if (run.journal && run.journal->timeline) add(out.key("timeline"), *run.journal->timeline);
     add(out.key("use"), use);
     add_number(out.key("budget"), run.budget ? std::optional(static_cast<double>(*run.budget)) : std::nullopt);
   });

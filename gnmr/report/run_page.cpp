@@ -14,24 +14,25 @@ std::string step_range(const RunView& run) {
 }
 
 std::string loss_html(const RunView& run, std::size_t index, int level) {
-  if (run.train_loss.empty() && run.eval_high.empty() && run.eval_low.empty()) return {};
+  const LossCurves& losses = run.losses;
+  if (losses.train.empty() && losses.eval_high.empty() && losses.eval_low.empty()) return {};
   std::vector<LegendEntry> entries;
-  if (!run.train_loss.empty()) entries.emplace_back("c1", "training, each step");
-  if (!run.eval_high.empty()) entries.emplace_back("c3 with-dot", "held-out, all units in high precision");
-  if (!run.eval_low.empty()) entries.emplace_back("c2 with-dot dashed", "held-out, all units on the low path");
+  if (!losses.train.empty()) entries.emplace_back("c1", "training, each step");
+  if (!losses.eval_high.empty()) entries.emplace_back("c3 with-dot", "held-out, all units in high precision");
+  if (!losses.eval_low.empty()) entries.emplace_back("c2 with-dot dashed", "held-out, all units on the low path");
   std::string caption = "Drag the ends of the bar below a chart to look closer; the other charts of the run follow. ";
   const std::size_t bad =
-      run.train_loss.bad_steps.size() + run.eval_high.bad_steps.size() + run.eval_low.bad_steps.size();
+      losses.train.bad_steps.size() + losses.eval_high.bad_steps.size() + losses.eval_low.bad_steps.size();
   if (bad > 0) caption += "Crosses at the top are losses that were not finite. ";
-  std::vector<double> values = run.train_loss.values;
-  values.insert(values.end(), run.eval_low.values.begin(), run.eval_low.values.end());
-  if (run.loss_ceiling && !values.empty() && *std::max_element(values.begin(), values.end()) > *run.loss_ceiling) {
-    caption += "Losses above " + number_text(*run.loss_ceiling) + " lie outside the picture.";
+  std::vector<double> values = losses.train.values;
+  values.insert(values.end(), losses.eval_low.values.begin(), losses.eval_low.values.end());
+  if (losses.ceiling && !values.empty() && *std::max_element(values.begin(), values.end()) > *losses.ceiling) {
+    caption += "Losses above " + number_text(*losses.ceiling) + " lie outside the picture.";
   }
   std::string alternative = "Loss over steps " + step_range(run);
-  if (!run.train_loss.values.empty()) {
-    alternative += "; training loss from " + number_text(run.train_loss.values.front()) + " to " +
-                   number_text(run.train_loss.values.back());
+  if (!losses.train.values.empty()) {
+    alternative += "; training loss from " + number_text(losses.train.values.front()) + " to " +
+                   number_text(losses.train.values.back());
   }
   return figure_html({.chart = "loss",
                       .index = index,
@@ -44,17 +45,18 @@ std::string loss_html(const RunView& run, std::size_t index, int level) {
 }
 
 std::string grad_norm_html(const RunView& run, std::size_t index, int level) {
-  if (run.grad_norm.empty()) return {};
+  const NormCurve& norms = run.grad_norm;
+  if (norms.curve.empty()) return {};
   std::vector<LegendEntry> entries{{"c1", "norm of the whole gradient, before clipping"}};
-  if (run.skipped_count > 0) entries.emplace_back("skipped-key", "update skipped");
+  if (norms.skipped_count > 0) entries.emplace_back("skipped-key", "update skipped");
   std::string caption;
-  if (!run.grad_norm.bad_steps.empty()) caption = "Crosses at the top are norms that were not finite. ";
-  if (run.skipped_count > run.skipped_steps.size()) {
-    caption += "Only the first " + grouped(run.skipped_steps.size()) + " of " + grouped(run.skipped_count) +
+  if (!norms.curve.bad_steps.empty()) caption = "Crosses at the top are norms that were not finite. ";
+  if (norms.skipped_count > norms.skipped_steps.size()) {
+    caption += "Only the first " + grouped(norms.skipped_steps.size()) + " of " + grouped(norms.skipped_count) +
                " skipped updates are marked.";
   }
   const std::string alternative = "Gradient norm over steps " + step_range(run) + ", logarithmic; " +
-                                  counted(run.skipped_count, "update was skipped", "updates were skipped");
+                                  counted(norms.skipped_count, "update was skipped", "updates were skipped");
   return figure_html({.chart = "norm",
                       .index = index,
                       .height = 260,
@@ -100,7 +102,7 @@ std::string heat_html(const RunView& run, std::size_t index, int level) {
 }
 
 std::string timeline_html(const RunView& run, std::size_t index, int level) {
-  const Timeline& timeline = *run.timeline;
+  const Timeline& timeline = *run.journal->timeline;
   std::vector<LegendEntry> entries;
   const auto has = [&](RecoveryEnd end) {
     return std::any_of(timeline.bars.begin(), timeline.bars.end(), [&](const Bar& bar) { return bar.end == end; });
@@ -130,7 +132,7 @@ std::string timeline_html(const RunView& run, std::size_t index, int level) {
 
 std::string use_html(const RunView& run, std::size_t index, int level) {
   std::uint64_t most = 0;
-  for (const InUse& use : run.in_use) most = std::max(most, use.units);
+  for (const InUse& use : run.journal->in_use) most = std::max(most, use.units);
   std::string alternative = "Units in recovery over steps " + step_range(run) + "; at most " + grouped(most);
   if (run.budget) alternative += ", budget " + std::to_string(*run.budget);
   std::vector<LegendEntry> entries{{"box area-key", "units in recovery"}};
@@ -145,20 +147,19 @@ std::string use_html(const RunView& run, std::size_t index, int level) {
 }
 
 std::string recovery_html(const RunView& run, std::size_t index, int level) {
-  if (!run.has_journal) return {};
   std::string html;
-  if (run.timeline) {
+  if (run.journal->timeline) {
     html += timeline_html(run, index, level);
   } else {
     html += "<section class=\"card\">" + heading(level, "Recoveries") +
             paragraph("No unit was in recovery, and none was denied.") + "</section>\n";
   }
-  if (!run.in_use.empty()) html += use_html(run, index, level);
+  if (!run.journal->in_use.empty()) html += use_html(run, index, level);
   return html;
 }
 
-std::string events_html(const RunView& run, int level) {
-  if (run.events.empty()) return {};
+std::string events_html(const JournalView& journal, int level) {
+  if (journal.events.empty()) return {};
   Table table("Events");
   table.column("step", true);
   table.column("unit");
@@ -167,19 +168,20 @@ std::string events_html(const RunView& run, int level) {
   table.column("rise", true, "ratio above the lowest of the last samples");
   table.column("fall", true, "the same for a fall");
   table.column("severity", true, "above 1: at risk");
-  for (const EventRow& event : run.events) {
+  for (const EventRow& event : journal.events) {
     table.row(
         {std::to_string(event.step), event.unit, event.what, event.ratio, event.delta, event.fall, event.severity});
   }
-  const std::string shown = run.events.size() < run.event_count
-                                ? "The first " + grouped(run.events.size()) + " of " + grouped(run.event_count) + "."
-                                : "All " + grouped(run.event_count) + ".";
+  const std::string shown =
+      journal.events.size() < journal.event_count
+          ? "The first " + grouped(journal.events.size()) + " of " + grouped(journal.event_count) + "."
+          : "All " + grouped(journal.event_count) + ".";
   return "<section class=\"card\">" + heading(level, "Events, the most severe first") + paragraph(shown, "caption") +
          table.html() + "</section>\n";
 }
 
-std::string audit_html(const RunView& run, int level) {
-  if (run.recoveries.empty()) return {};
+std::string audit_html(const JournalView& journal, int level) {
+  if (journal.recoveries.empty()) return {};
   Table table("Recoveries, their worth and their cost");
   table.column("steps", true, "that ran in high precision");
   table.column("unit");
@@ -197,18 +199,18 @@ std::string audit_html(const RunView& run, int level) {
     table.row({row.steps, row.unit, row.verdict, row.place, row.error, row.worth, row.loss, row.distance,
                row.rerun_seconds, row.extra_seconds, row.seconds, row.end});
   };
-  for (const AuditRow& row : run.recoveries) add(row);
-  add(sum_row(run.audit));
-  std::string sums = audit_text(run.audit);
-  if (run.recoveries.size() < run.audit.recoveries.size()) {
-    sums += " The " + grouped(run.recoveries.size()) + " that cost most are listed; the sums are of all.";
+  for (const AuditRow& row : journal.recoveries) add(row);
+  add(sum_row(journal.audit));
+  std::string sums = audit_text(journal.audit);
+  if (journal.recoveries.size() < journal.audit.recoveries.size()) {
+    sums += " The " + grouped(journal.recoveries.size()) + " that cost most are listed; the sums are of all.";
   }
   return "<section class=\"card\">" + heading(level, "Each recovery: its worth and its cost") +
          paragraph(sums, "caption") + table.html() + paragraph(audit_method_text(), "caption") + "</section>\n";
 }
 
-std::string worth_html(const RunView& run, int level) {
-  if (run.reruns.empty()) return {};
+std::string worth_html(const JournalView& journal, int level) {
+  if (journal.reruns.empty()) return {};
   Table table("Steps that were run again");
   table.column("step", true);
   table.column(
@@ -223,16 +225,22 @@ std::string worth_html(const RunView& run, int level) {
   table.column("in rerun", true, "loss of the rerun");
   table.column("distance", true, "how far apart at least the two gradients are, relative to the rerun's");
   table.column("seconds", true, "that the rerun took");
-  for (const RerunRow& row : run.reruns) {
+  for (const RerunRow& row : journal.reruns) {
     table.row({std::to_string(row.step), row.verdict, row.outcome, row.units, row.place, row.error, row.loss,
                row.rerun_loss, row.distance, row.seconds});
   }
-  std::string sums = worth_text(run.worth);
-  if (run.reruns.size() < run.worth.reruns) {
-    sums += " The first " + grouped(run.reruns.size()) + " of " + grouped(run.worth.reruns) + " are listed.";
+  std::string sums = worth_text(journal.worth);
+  if (journal.reruns.size() < journal.worth.reruns) {
+    sums += " The first " + grouped(journal.reruns.size()) + " of " + grouped(journal.worth.reruns) + " are listed.";
   }
   return "<section class=\"card\">" + heading(level, "What recovery was worth: steps that were run again") +
          paragraph(sums, "caption") + table.html() + "</section>\n";
+}
+
+std::string journal_html(const RunView& run, std::size_t index, int level) {
+  if (!run.journal) return {};
+  return recovery_html(run, index, level) + events_html(*run.journal, level) + audit_html(*run.journal, level) +
+         worth_html(*run.journal, level);
 }
 
 std::string notes_html(const RunView& run, int level) {
@@ -264,9 +272,8 @@ std::string facts_html(const std::vector<Fact>& facts) {
 
 std::string run_html(const RunView& run, std::size_t index, int level) {
   return facts_html(run.facts) + bullet_list(run.remarks, "remarks") + loss_html(run, index, level) +
-         grad_norm_html(run, index, level) + heat_html(run, index, level) + recovery_html(run, index, level) +
-         events_html(run, level) + audit_html(run, level) + worth_html(run, level) + notes_html(run, level) +
-         settings_html(run);
+         grad_norm_html(run, index, level) + heat_html(run, index, level) + journal_html(run, index, level) +
+         notes_html(run, level) + settings_html(run);
 }
 
 }  // namespace gnmr::report

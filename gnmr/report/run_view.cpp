@@ -57,29 +57,33 @@ Curve train_loss_of(const RunFiles& run) {
   return loss;
 }
 
-void fill_curves(const RunFiles& run, std::size_t most, RunView& view) {
-  view.train_loss = thin_by_extremes(train_loss_of(run), most);
+LossCurves loss_curves(const RunFiles& run, std::size_t most) {
+  Curve high;
+  Curve low;
   if (run.metrics) {
-    Curve norm;
-    for (const run::TrainLine& point : run.metrics->train) {
-      // 0 has no place on a logarithmic axis.
-      if (point.grad_norm != 0) norm.add(static_cast<double>(point.step), point.grad_norm);
-      if (point.applied) continue;
-      ++view.skipped_count;
-      if (view.skipped_steps.size() < most / 4) view.skipped_steps.push_back(static_cast<double>(point.step));
-    }
-    view.grad_norm = thin_by_extremes(norm, most);
-    Curve high;
-    Curve low;
     for (const run::EvalLine& point : run.metrics->evals) {
       high.add(static_cast<double>(point.step), point.loss_high);
       low.add(static_cast<double>(point.step), point.loss_low);
     }
-    view.eval_high = thin_by_extremes(high, most);
-    view.eval_low = thin_by_extremes(low, most);
   }
-  const std::array<Curve, 3> losses{view.train_loss, view.eval_high, view.eval_low};
-  view.loss_ceiling = loss_ceiling(losses);
+  std::array<Curve, 3> curves{thin_by_extremes(train_loss_of(run), most), thin_by_extremes(high, most),
+                              thin_by_extremes(low, most)};
+  const std::optional<double> ceiling = loss_ceiling(curves);
+  return {std::move(curves[0]), std::move(curves[1]), std::move(curves[2]), ceiling};
+}
+
+NormCurve norm_curve(const run::Metrics& metrics, std::size_t most) {
+  NormCurve shown;
+  Curve norm;
+  for (const run::TrainLine& point : metrics.train) {
+    // 0 has no place on a logarithmic axis.
+    if (point.grad_norm != 0) norm.add(static_cast<double>(point.step), point.grad_norm);
+    if (point.applied) continue;
+    ++shown.skipped_count;
+    if (shown.skipped_steps.size() < most / 4) shown.skipped_steps.push_back(static_cast<double>(point.step));
+  }
+  shown.curve = thin_by_extremes(norm, most);
+  return shown;
 }
 
 std::string unit_name(const RunFiles& run, std::size_t unit) {
@@ -108,7 +112,7 @@ void fill_heat_map(RunFiles& run, RunView& view) {
 }
 
 // Where there are too many units, those with the most recoveries and denials are shown.
-void fill_timeline(const RunFiles& run, const ViewLimits& limits, RunView& view) {
+void fill_timeline(const RunFiles& run, const ViewLimits& limits, JournalView& view) {
   const RecoveryHistory& history = run.history;
   std::vector<std::size_t> weight(history.units.size(), 0);
   for (const Recovery& recovery : history.recoveries) weight[recovery.unit] += 1000;
@@ -160,7 +164,7 @@ std::vector<InUse> thin_use(const std::vector<InUse>& use, std::size_t most) {
   return thin;
 }
 
-void fill_events(const RunFiles& run, std::size_t most, RunView& view) {
+void fill_events(const RunFiles& run, std::size_t most, JournalView& view) {
   const std::vector<UnitEvent>& events = run.history.events;
   view.event_count = events.size();
   std::vector<std::size_t> order(events.size());
@@ -183,7 +187,7 @@ void fill_events(const RunFiles& run, std::size_t most, RunView& view) {
   }
 }
 
-void fill_reruns(const RunFiles& run, std::size_t most, RunView& view) {
+void fill_reruns(const RunFiles& run, std::size_t most, JournalView& view) {
   view.worth = rerun_worth(*run.journal, run.metrics ? &*run.metrics : nullptr);
   for (const io::JournalStepEntry& entry : run.journal->steps) {
     for (const io::JournalTrial& trial : entry.trials) {
@@ -204,11 +208,21 @@ void fill_reruns(const RunFiles& run, std::size_t most, RunView& view) {
   }
 }
 
-void fill_recoveries(const RunFiles& run, std::size_t most, RunView& view) {
+void fill_recoveries(const RunFiles& run, std::size_t most, JournalView& view) {
   view.audit = audit_run(run);
   for (const RecoveryAudit& recovery : costliest(view.audit.recoveries, most)) {
     view.recoveries.push_back(audit_row(recovery));
   }
+}
+
+JournalView journal_view(const RunFiles& run, const ViewLimits& limits) {
+  JournalView view;
+  view.in_use = thin_use(run.history.in_use, limits.curve_points);
+  fill_timeline(run, limits, view);
+  fill_events(run, limits.events, view);
+  fill_recoveries(run, limits.recoveries, view);
+  fill_reruns(run, limits.reruns, view);
+  return view;
 }
 
 }  // namespace
@@ -223,14 +237,10 @@ RunView make_run_view(RunFiles run, const ViewLimits& limits) {
   view.notes = run_notes(run);
   view.settings = run.settings;
   find_step_range(run, view);
-  fill_curves(run, limits.curve_points, view);
+  view.losses = loss_curves(run, limits.curve_points);
+  if (run.metrics) view.grad_norm = norm_curve(*run.metrics, limits.curve_points);
   if (run.journal) {
-    view.has_journal = true;
-    fill_timeline(run, limits, view);
-    fill_events(run, limits.events, view);
-    fill_recoveries(run, limits.recoveries, view);
-    fill_reruns(run, limits.reruns, view);
-    view.in_use = thin_use(run.history.in_use, limits.curve_points);
+    view.journal = journal_view(run, limits);
     if (run.history.budget) view.budget = *run.history.budget;
   }
   if (!view.budget && run.info && run.info->controller != "none" && run.info->budget > 0)

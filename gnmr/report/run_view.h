@@ -76,6 +76,31 @@ struct RerunRow {
   std::string seconds = {};
 };
 
+/// The losses of a run, in one chart.
+struct LossCurves {
+  Curve train, eval_high, eval_low;
+  std::optional<double> ceiling;  // of the chart; none: it shows all
+};
+
+/// The norm of the whole gradient, and the steps without an update.
+struct NormCurve {
+  Curve curve;
+  std::vector<double> skipped_steps;  // the first of them
+  std::size_t skipped_count = 0;
+};
+
+/// What the journal says: who was in recovery when, the table of events, and what recovery was worth and cost.
+struct JournalView {
+  std::optional<Timeline> timeline;  // where a unit was in recovery or denied
+  std::vector<InUse> in_use;         // thinned to the steps at which it changes
+  std::vector<EventRow> events;      // the most severe first
+  std::size_t event_count = 0;       // of all, shown or not
+  std::vector<RerunRow> reruns;
+  RerunWorth worth;
+  std::vector<AuditRow> recoveries;  // those that cost most, by step
+  Audit audit;                       // of all
+};
+
 /// All that is shown of a run.
 struct RunView {
   std::string title;
@@ -87,25 +112,12 @@ struct RunView {
   std::vector<std::string> remarks;
   std::vector<std::pair<std::string, std::string>> settings;
 
-  Curve train_loss, eval_high, eval_low;
-  std::optional<double> loss_ceiling;
-  Curve grad_norm;
-  std::vector<double> skipped_steps;
-  std::size_t skipped_count = 0;
-
+  LossCurves losses;
+  NormCurve grad_norm;
   std::optional<HeatMap> heat;
-  bool has_journal = false;
-  std::optional<Timeline> timeline;  // where a unit was in recovery or denied
-  std::vector<InUse> in_use;         // thinned to the steps at which it changes
   std::optional<std::int64_t> budget;
-
-  std::vector<EventRow> events;  // the most severe first
-  std::size_t event_count = 0;   // of all, shown or not
-  std::vector<RerunRow> reruns;
-  RerunWorth worth;
-  std::vector<AuditRow> recoveries;  // those that cost most, by step
-  Audit audit;                       // of all
-  std::vector<std::string> notes;    // modes, resumes and remarks of the run, in words
+  std::optional<JournalView> journal;  // where there is one
+  std::vector<std::string> notes;      // modes, resumes and remarks of the run, in words
 };
 
 /// How much of a run is shown.

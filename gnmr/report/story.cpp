@@ -106,11 +106,11 @@ class StoryBuilder {
     for (std::size_t i = 1; i < journal_.modes.size(); ++i) {
       summary.mode_changes += journal_.modes[i].mode != journal_.modes[i - 1].mode ? 1U : 0U;
     }
-    summary.recoveries = history.recoveries.size();
+    summary.recoveries.all = history.recoveries.size();
     for (const Recovery& recovery : history.recoveries) {
-      summary.futile += recovery.end == RecoveryEnd::futile ? 1U : 0U;
-      summary.open += recovery.end == RecoveryEnd::open ? 1U : 0U;
-      summary.standing += recovery.standing ? 1U : 0U;
+      summary.recoveries.futile += recovery.end == RecoveryEnd::futile ? 1U : 0U;
+      summary.recoveries.open += recovery.end == RecoveryEnd::open ? 1U : 0U;
+      summary.recoveries.standing += recovery.standing ? 1U : 0U;
     }
     summary.denials = history.denied_count;
     summary.common_steps = history.common_steps;
@@ -124,11 +124,11 @@ class StoryBuilder {
   void take(const io::JournalStepEntry& entry, StorySummary& summary) {
     ++decision_;
     const std::uint64_t risks = entry.step ? entry.step->risks : 0;
-    summary.risks += risks;
-    summary.alarmed_steps += risks > 0 || !entry.trials.empty() ? 1U : 0U;
+    summary.alarms.risks += risks;
+    summary.alarms.steps += risks > 0 || !entry.trials.empty() ? 1U : 0U;
     for (const io::JournalTrial& trial : entry.trials) count_verdict(trial, summary);
-    if (entry.step && entry.step->alarm == "dismissed") ++summary.dismissed;
-    if (entry.step && entry.step->alarm == "spent") ++summary.spent;
+    if (entry.step && entry.step->alarm == "dismissed") ++summary.alarms.dismissed;
+    if (entry.step && entry.step->alarm == "spent") ++summary.alarms.spent;
     const auto has = [&](io::JournalEventKind kind) {
       return std::any_of(entry.events.begin(), entry.events.end(),
                          [&](const io::JournalEvent& event) { return event.event == kind; });
@@ -181,8 +181,8 @@ class StoryBuilder {
       } else if (event.event == io::JournalEventKind::admitted) {
         Admission admission = admission_of(event, entry);
         ++episode.admitted_count;
-        summary.by_error += admission.by_error ? 1U : 0U;
-        summary.relapses += admission.relapse ? 1U : 0U;
+        summary.recoveries.by_error += admission.by_error ? 1U : 0U;
+        summary.recoveries.relapses += admission.relapse ? 1U : 0U;
         if (episode.admitted.size() < kMostListed) episode.admitted.push_back(std::move(admission));
       } else if (event.event == io::JournalEventKind::denied) {
         const bool told = std::find(episode.denied.begin(), episode.denied.end(), event.unit) != episode.denied.end();

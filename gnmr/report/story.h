@@ -26,6 +26,24 @@ struct StorySettings {
   std::optional<std::int64_t> to_step = {};
 };
 
+/// The alarms of a run.
+struct AlarmCounts {
+  std::uint64_t steps = 0;      // with a unit at risk, or run again
+  std::uint64_t risks = 0;      // unit-steps
+  std::uint64_t dismissed = 0;  // alarms of the norms that a patrol answered
+  std::uint64_t spent = 0;      // alarms that had no rerun because the cap was reached
+};
+
+/// The recoveries of a run, and how they ended.
+struct RecoveryCounts {
+  std::uint64_t all = 0;
+  std::uint64_t by_error = 0;  // of these; those that are neither by error nor standing are by norms
+  std::uint64_t standing = 0;  // of these, standing ones
+  std::uint64_t futile = 0;
+  std::uint64_t relapses = 0;
+  std::uint64_t open = 0;  // at the end
+};
+
 /// The whole run in numbers.
 struct StorySummary {
   std::string name;  // of the run; may be empty
@@ -36,17 +54,9 @@ struct StorySummary {
   bool watch_only = false;
   std::string mode;  // the last one; empty: none was given
   std::uint64_t mode_changes = 0;
-  std::uint64_t alarmed_steps = 0;  // with a unit at risk, or run again
-  std::uint64_t risks = 0;          // unit-steps
-  std::vector<std::pair<std::string, std::uint64_t>> verdicts = {};
-  std::uint64_t dismissed = 0;  // alarms of the norms that a patrol answered
-  std::uint64_t spent = 0;      // alarms that had no rerun because the cap was reached
-  std::uint64_t recoveries = 0;
-  std::uint64_t by_error = 0;  // of these; those that are neither by error nor standing are by norms
-  std::uint64_t standing = 0;  // of these, standing ones
-  std::uint64_t futile = 0;
-  std::uint64_t relapses = 0;
-  std::uint64_t open = 0;  // at the end
+  AlarmCounts alarms = {};
+  std::vector<std::pair<std::string, std::uint64_t>> verdicts = {};  // of reruns
+  RecoveryCounts recoveries = {};
   std::uint64_t denials = 0;
   std::uint64_t common_steps = 0;
   RecoveryShare share = {};

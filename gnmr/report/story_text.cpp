@@ -132,6 +132,22 @@ std::string head_of(const Episode& episode) {
                                      : fmt::format("recovery of {} units, not run again", episode.admitted_count);
 }
 
+std::string alarms_text(const AlarmCounts& alarms) {
+  std::string text =
+      counted(alarms.steps, "step", "steps") + ", " + counted(alarms.risks, "unit at risk", "units at risk");
+  if (alarms.dismissed > 0) text += ", " + grouped(alarms.dismissed) + " answered by the patrol";
+  if (alarms.spent > 0) text += ", " + grouped(alarms.spent) + " without a rerun because the cap was reached";
+  return text;
+}
+
+std::string recoveries_text(const RecoveryCounts& counts) {
+  const std::uint64_t by_norms = counts.all - std::min(counts.all, counts.by_error + counts.standing);
+  return fmt::format("{} ({} by error, {} by norm{}; {} futile, {}, {} open at the end)", grouped(counts.all),
+                     grouped(counts.by_error), grouped(by_norms),
+                     counts.standing > 0 ? ", " + grouped(counts.standing) + " standing" : "", grouped(counts.futile),
+                     counted(counts.relapses, "relapse"), grouped(counts.open));
+}
+
 }  // namespace
 
 std::vector<std::string> summary_lines(const StorySummary& summary) {
@@ -151,23 +167,13 @@ std::vector<std::string> summary_lines(const StorySummary& summary) {
                                      ? " at the end, changed " + counted(summary.mode_changes, "time", "times")
                                      : ""));
   }
-  std::string without_rerun;
-  if (summary.dismissed > 0) without_rerun += ", " + grouped(summary.dismissed) + " answered by the patrol";
-  if (summary.spent > 0)
-    without_rerun += ", " + grouped(summary.spent) + " without a rerun because the cap was reached";
-  line("alarms", counted(summary.alarmed_steps, "step", "steps") + ", " +
-                     counted(summary.risks, "unit at risk", "units at risk") + without_rerun);
+  line("alarms", alarms_text(summary.alarms));
   std::string verdicts;
   for (const auto& [verdict, count] : summary.verdicts) {
     verdicts += fmt::format("{}{} {}", verdicts.empty() ? ": " : ", ", grouped(count), verdict);
   }
   line("reruns", grouped(summary.worth.reruns) + verdicts);
-  line(summary.watch_only ? "would-be recoveries" : "recoveries",
-       fmt::format("{} ({} by error, {} by norm{}; {} futile, {}, {} open at the end)", grouped(summary.recoveries),
-                   grouped(summary.by_error),
-                   grouped(summary.recoveries - std::min(summary.recoveries, summary.by_error + summary.standing)),
-                   summary.standing > 0 ? ", " + grouped(summary.standing) + " standing" : "", grouped(summary.futile),
-                   counted(summary.relapses, "relapse"), grouped(summary.open)));
+  line(summary.watch_only ? "would-be recoveries" : "recoveries", recoveries_text(summary.recoveries));
   line("denials", grouped(summary.denials));
   line("share in recovery",
        fmt::format("mean {}, peak {} ({})", percent_text(summary.share.mean), percent_text(summary.share.peak),

@@ -154,7 +154,8 @@ class SuiteBuilder {
     std::pair<bool, std::size_t> most;
     for (std::size_t i = 0; i < view_.runs.size(); ++i) {
       const RunView& run = view_.runs[i];
-      const std::pair worth(run.has_journal && !run.watch_only, run.timeline ? run.timeline->bars.size() : 0);
+      const bool has_bars = run.journal && run.journal->timeline;
+      const std::pair worth(run.journal && !run.watch_only, has_bars ? run.journal->timeline->bars.size() : 0);
       if (worth <= most) continue;
       most = worth;
       view_.chosen_run = i;

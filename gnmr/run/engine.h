@@ -19,7 +19,7 @@
 namespace gnmr::run {
 
 /// Changes whenever something in this header does.
-inline constexpr std::uint64_t kEngineInterface = 6;
+inline constexpr std::uint64_t kEngineInterface = 7;
 
 /// What a run is about to do, for its first lines.
 struct TrainStart {
@@ -33,14 +33,8 @@ struct TrainStart {
   std::uint64_t injected_faults = 0;
 };
 
-/// How a run ended.
-struct TrainOutcome {
-  std::int64_t last_step = 0;
-  bool finished = false;     // false: it was asked to stop
-  std::string unsaved = {};  // what could not be saved and what that costs, in words; empty: all of it is on the disk
-  std::optional<double> loss_high = {};
-  std::optional<double> loss_low = {};
-  std::int64_t skipped_updates = 0;
+/// What the controller found and did, in the steps of one process.
+struct ControlCounts {
   std::uint64_t risks = 0;
   std::uint64_t admissions = 0;
   std::uint64_t unit_steps = 0;       // units times steps that were watched
@@ -50,13 +44,28 @@ struct TrainOutcome {
   std::uint64_t trials = 0;           // steps that were run again in high precision
   std::uint64_t replays = 0;          // steps that were run again with the new units
   std::uint64_t standing = 0;         // units in standing recovery after the last decision
-  std::uint64_t refreshes = 0;        // scales that were renewed before their interval was over, since step 1
   std::uint64_t held = 0;             // steps whose update a gate kept back (lag 1)
+};
+
+/// Where the time of the steps of one process went.
+struct StepSeconds {
+  double steps = 0;    // all of it
+  double norms = 0;    // of these: the pass over the gradients, which clipping needs too
+  double control = 0;  // of these: signals, decisions, switches, journal
+  double reruns = 0;   // of these: trials and replays
+};
+
+/// How a run ended.
+struct TrainOutcome {
+  std::int64_t last_step = 0;
+  bool finished = false;     // false: it was asked to stop
+  std::string unsaved = {};  // what could not be saved and what that costs, in words; empty: all of it is on the disk
+  std::optional<double> loss_high = {};  // of the last evaluation, all units high
+  std::int64_t skipped_updates = 0;
+  std::uint64_t refreshes = 0;  // scales that were renewed before their interval was over, since step 1
   std::uint64_t dropped_lines = 0;
-  double step_seconds = 0;     // all steps of this process together
-  double norm_seconds = 0;     // of these: the pass over the gradients, which clipping needs too
-  double control_seconds = 0;  // of these: signals, decisions, switches, journal
-  double rerun_seconds = 0;    // of these: trials and replays
+  ControlCounts control = {};
+  StepSeconds seconds = {};
 };
 
 /// Who is told. All calls come from the thread that called `train`.

@@ -112,7 +112,7 @@ struct TrainSettings {
   GNMR_TRAIN_SETTINGS(GNMR_DECLARE)
   GNMR_OUTPUT_SETTINGS(GNMR_DECLARE)
 #undef GNMR_DECLARE
-  lab::ExperimentSettings experiment;  // the laboratory's: carried, not read
+  lab::ExperimentSettings experiment;  // the laboratory's: carried, and asked only who decides
   Options options;                     // the controller's
 
   bool operator==(const TrainSettings&) const = default;

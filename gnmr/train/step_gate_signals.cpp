@@ -7,11 +7,10 @@ namespace gnmr::train {
 
 kernels::SignalSettings signal_settings(const Options& options, Selector selector) {
   // No patrol is heard here, so no other selector has anything to say.
-  const bool trial = selector == Selector::trial;
-  return {
-      .rules = signal_rules(options),
-      .window = static_cast<std::uint32_t>(options.window),
-      .alarm = {.common_share = options.common_share, .basis = trial ? kernels::Basis::trial : kernels::Basis::norms}};
+  if (selector != Selector::trial) selector = Selector::norms;
+  return {.rules = signal_rules(options),
+          .window = static_cast<std::uint32_t>(options.window),
+          .alarm = {.common_share = options.common_share, .selector = selector}};
 }
 
 }  // namespace gnmr::train

@@ -15,21 +15,22 @@ StepLog::StepLog(RunWriter& writer, run::TrainObserver& observer, const run::Sup
 /// Alarms count once per step, admissions once per decision.
 void StepLog::reported(const run::ReportedRun& run) {
   const Outcome& outcome = run.outcome;
+  run::ControlCounts& counts = outcome_.control;
   const NormSpan& norms = run.report.norms;
   writer_.write_norms(run.plan.step, {norms.doubles(), norms.size()}, run.report.sampled);
   writer_.write_errors(run.plan.step, run.notes.errors);
-  if (run.is_decided) outcome_.admissions += outcome.decision.admitted.size();
+  if (run.is_decided) counts.admissions += outcome.decision.admitted.size();
   if (run.ran != PassKind::step) {
-    ++(run.ran == PassKind::trial ? outcome_.trials : outcome_.replays);
-    outcome_.rerun_seconds += run.notes.rerun->seconds;
+    ++(run.ran == PassKind::trial ? counts.trials : counts.replays);
+    outcome_.seconds.reruns += run.notes.rerun->seconds;
   }
   if (!run.is_first) return;
-  outcome_.alarms += outcome.alarmed ? 1U : 0U;
-  outcome_.dismissed += outcome.dismissed ? 1U : 0U;
-  outcome_.risks += run.norms_dropped ? 0 : outcome.alarm.risks.size();
-  outcome_.unit_steps += norms.size();
-  outcome_.recovered_steps += static_cast<std::uint64_t>(run.notes.recovered);
-  outcome_.held += run.report.held ? 1U : 0U;
+  counts.alarms += outcome.alarmed ? 1U : 0U;
+  counts.dismissed += outcome.dismissed ? 1U : 0U;
+  counts.risks += run.norms_dropped ? 0 : outcome.alarm.risks.size();
+  counts.unit_steps += norms.size();
+  counts.recovered_steps += static_cast<std::uint64_t>(run.notes.recovered);
+  counts.held += run.report.held ? 1U : 0U;
 }
 
 void StepLog::finished(const Step& step) {

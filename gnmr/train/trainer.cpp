@@ -56,7 +56,7 @@ void Trainer::take_step(std::int64_t number) {
   do {
     const bool is_first = now.plan.step != number;
     {
-      const Stopwatch stopwatch(parts_.outcome.control_seconds);
+      const Stopwatch stopwatch(parts_.outcome.seconds.control);
       now.plan = supervisor.begin(number);
       now.recovered = supervisor.recovered_count();
       units.request(supervisor.high());
@@ -72,7 +72,7 @@ void Trainer::take_step(std::int64_t number) {
   now.high = static_cast<std::int64_t>(units.high_count());
   if (late_) report_late_step();
   now.seconds = seconds_since(start) - now.aside_seconds;
-  parts_.outcome.step_seconds += now.seconds;
+  parts_.outcome.seconds.steps += now.seconds;
   if (supervisor.mode() != mode) {
     parts_.observer.noted("controller: " + std::string(to_string(supervisor.mode())) +
                           " from now on: nothing that it did over --disarm-after steps helped");
@@ -119,7 +119,7 @@ void Trainer::run_batch(Step& now) {
 /// Norms and errors of a run go to the supervisor, whose outcome says what becomes of the update.
 Action Trainer::report(const Step& step) {
   if (!parts_.has_controller()) return Action::apply;
-  const Stopwatch stopwatch(parts_.outcome.control_seconds);
+  const Stopwatch stopwatch(parts_.outcome.seconds.control);
   const BatchNumbers& numbers = step.numbers;
   run::RunNotes notes{.loss = numbers.loss,
                       .clip_coefficient = numbers.update.clip,
@@ -183,7 +183,6 @@ void Trainer::evaluate(std::int64_t step) {
   run::EvalLine line{.step = step, .loss_high = parts_.runner->evaluation_loss(true)};
   if (parts_.has_low_path()) line.loss_low = parts_.runner->evaluation_loss(false);
   parts_.outcome.loss_high = line.loss_high;
-  parts_.outcome.loss_low = line.loss_low;
   parts_.writer->write(line);
   parts_.observer.evaluated(line);
 }
@@ -202,7 +201,7 @@ run::TrainOutcome Trainer::finish() {
   outcome.finished = outcome.last_step >= steps || parts_.next_step > steps;
   const std::string lost = parts_.writer->lost_folder_text();
   if (!lost.empty()) outcome.unsaved += (outcome.unsaved.empty() ? "" : "; ") + lost;
-  outcome.standing = parts_.supervisor->outcome().decision.standing.size();
+  outcome.control.standing = parts_.supervisor->outcome().decision.standing.size();
   outcome.refreshes = parts_.units->refreshes();
   if (outcome.refreshes > 0) {
     parts_.supervisor->note(counted(outcome.refreshes, "scale was", "scales were") +
@@ -211,8 +210,8 @@ run::TrainOutcome Trainer::finish() {
   parts_.supervisor->close();
   outcome.dropped_lines = parts_.supervisor->dropped() + parts_.writer->close();
   if (parts_.experiment != nullptr) outcome.dropped_lines += parts_.experiment->close_files();
-  outcome.norm_seconds = parts_.runner->norm_seconds();
-  outcome.control_seconds += parts_.runner->unit_seconds();
+  outcome.seconds.norms = parts_.runner->norm_seconds();
+  outcome.seconds.control += parts_.runner->unit_seconds();
   // A launcher ends all ranks once one has ended with a status, and rank 0 may still be writing: they end together.
   any_rank(parts_.ranks, false);
   return outcome;

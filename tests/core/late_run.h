@@ -36,10 +36,9 @@ class RandomGate {
   static kernels::SignalSettings settings_of(const Controller& controller) {
     const Options& options = controller.options();
     const bool by_trial = controller.selector() == Selector::trial;
-    const kernels::Basis basis = by_trial ? kernels::Basis::trial : kernels::Basis::norms;
     return {.rules = signal_rules(options),
             .window = static_cast<std::uint32_t>(options.window),
-            .alarm = {.common_share = options.common_share, .basis = basis}};
+            .alarm = {.common_share = options.common_share, .selector = by_trial ? Selector::trial : Selector::norms}};
   }
 
   std::uint32_t units_;

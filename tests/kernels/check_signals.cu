@@ -10,7 +10,7 @@ namespace {
 /// The device's answer to one observation.
 struct Answer {
   StepAlarm alarm;
-  std::vector<Risk> risks;
+  std::vector<RiskKind> risks;
   std::vector<double> severities;
   std::uint32_t apply;
 };
@@ -50,7 +50,7 @@ class Watcher {
   OnDevice<double> norms_;
   OnDevice<std::uint8_t> sampled_, patrol_;
   OnDevice<StepAlarm> alarm_;
-  OnDevice<Risk> risks_;
+  OnDevice<RiskKind> risks_;
   OnDevice<double> severities_;
   OnDevice<Gate> gate_;
 };

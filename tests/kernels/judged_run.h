@@ -25,26 +25,10 @@ using gnmr::testing::Random;
 using gnmr::testing::RandomErrors;
 using gnmr::testing::RandomRun;
 
-/// The kernels' word for a selector in force.
-inline Basis basis_of(Selector selector) {
-  switch (selector) {
-    case Selector::evidence:
-      return Basis::evidence;
-    case Selector::evidence_after_alarm:
-      return Basis::evidence_after_alarm;
-    case Selector::trial:
-      return Basis::trial;
-    case Selector::automatic:
-    case Selector::norms:
-      break;
-  }
-  return Basis::norms;
-}
-
 inline SignalSettings settings_of(const Options& options, Selector selector) {
   return {.rules = signal_rules(options),
           .window = static_cast<std::uint32_t>(options.window),
-          .alarm = {.common_share = options.common_share, .basis = basis_of(selector)}};
+          .alarm = {.common_share = options.common_share, .selector = selector}};
 }
 
 /// What a gate knows of the units before the next step.
@@ -85,7 +69,7 @@ struct WatchedStep {
   std::vector<std::uint8_t> patrol = {};  // empty: none
   HoldRule hold = HoldRule::never;
 
-  std::vector<Risk> risks = {};
+  std::vector<RiskKind> risks = {};
   std::vector<double> severities = {};
   gnmr::Alarm alarm = {};
   bool is_rerun = false;  // then `alarmed` and `held` mean nothing
@@ -98,7 +82,7 @@ struct WatchedStep {
 };
 
 /// The first thing in which an answer differs from what the core found; empty: nothing.
-inline std::string difference(const WatchedStep& step, const StepAlarm& alarm, const std::vector<Risk>& risks,
+inline std::string difference(const WatchedStep& step, const StepAlarm& alarm, const std::vector<RiskKind>& risks,
                               const std::vector<double>& severities) {
   if (alarm.centre != step.alarm.centre) return "centre";
   if (alarm.counts.sampled != step.alarm.sampled) return "sampled";
@@ -170,7 +154,7 @@ class JudgedRun {
     step_.alarm = alarm;
     for (UnitIndex unit = 0; unit < units_.size(); ++unit) {
       const gnmr::Signals signals = controller_.signals(unit);
-      step_.risks[unit] = static_cast<Risk>(signals.risk);
+      step_.risks[unit] = signals.risk;
       step_.severities[unit] = signals.risk == RiskKind::none ? 0.0 : signals.severity;
     }
   }

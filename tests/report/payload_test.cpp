@@ -33,11 +33,11 @@ TEST(Payload, RatiosAsBytes) {
 
 TEST(Payload, IsJsonThatCannotEndItsElement) {
   RunView run;
-  run.train_loss.add(1, 5.5);
-  run.train_loss.add(2, std::numeric_limits<double>::infinity());
-  run.timeline = Timeline{.units = {"</script><!--\"\\\n", "caf\xC3\xA9", "\xFF"},
-                          .bars = {{0, 3, 7, RecoveryEnd::futile}},
-                          .denials = {{1, 4}}};
+  run.losses.train.add(1, 5.5);
+  run.losses.train.add(2, std::numeric_limits<double>::infinity());
+  run.journal.emplace().timeline = Timeline{.units = {"</script><!--\"\\\n", "caf\xC3\xA9", "\xFF"},
+                                            .bars = {{0, 3, 7, RecoveryEnd::futile}},
+                                            .denials = {{1, 4}}};
   const std::string text = run_payload(run);
   EXPECT_EQ(text.find('<'), std::string::npos);
   const nlohmann::json data = nlohmann::json::parse(text);

@@ -67,8 +67,8 @@ TEST_F(StoryOf, CountsAlarmsWithoutARerun) {
   step(3, 1).step->alarm = "spent";
   step(4, 1);
   const Story story = tell();
-  EXPECT_EQ(story.summary.dismissed, 2U);
-  EXPECT_EQ(story.summary.spent, 1U);
+  EXPECT_EQ(story.summary.alarms.dismissed, 2U);
+  EXPECT_EQ(story.summary.alarms.spent, 1U);
   expect_all(text_of(story), {"2 answered by the patrol", "1 without a rerun because the cap was reached"});
 }
 
@@ -87,11 +87,11 @@ TEST_F(StoryOf, AnAdmissionWithItsReleaseAndRelapse) {
   EXPECT_FALSE(story.episodes[0].admitted.at(0).by_error);
   EXPECT_TRUE(story.episodes[1].admitted.at(0).relapse);
   EXPECT_EQ(story.episodes[1].admitted.at(0).released_before, 15);
-  EXPECT_EQ(story.summary.recoveries, 2U);
-  EXPECT_EQ(story.summary.relapses, 1U);
-  EXPECT_EQ(story.summary.futile, 1U);
-  EXPECT_EQ(story.summary.alarmed_steps, 2U);
-  EXPECT_EQ(story.summary.risks, 3U);
+  EXPECT_EQ(story.summary.recoveries.all, 2U);
+  EXPECT_EQ(story.summary.recoveries.relapses, 1U);
+  EXPECT_EQ(story.summary.recoveries.futile, 1U);
+  EXPECT_EQ(story.summary.alarms.steps, 2U);
+  EXPECT_EQ(story.summary.alarms.risks, 3U);
   expect_all(text_of(story), {"step 10: recovery of one unit, not run again",
                               "norms: a 9 times its mean (rise 8, fall -0.5, severity 4); 2 units at risk",
                               "a by its norm: was in high precision from step 11 to 15, then released\n",
@@ -237,7 +237,7 @@ TEST_F(StoryOf, ByUnitAndByStep) {
   EXPECT_EQ(tell({.from_step = 6}).episodes.size(), 2U);
   EXPECT_EQ(tell({.to_step = 6}).episodes.size(), 1U);
   EXPECT_EQ(tell({.from_step = 6, .to_step = 8}).episodes.size(), 1U);
-  EXPECT_EQ(tell({.from_step = 6}).summary.recoveries, 1U) << "the summary is of the whole run";
+  EXPECT_EQ(tell({.from_step = 6}).summary.recoveries.all, 1U) << "the summary is of the whole run";
 }
 
 TEST_F(StoryOf, NumbersThatAreNotDefinedOrNotFinite) {
@@ -274,7 +274,7 @@ TEST(StoryOfAFolder, AgreesWithThePage) {
   EXPECT_EQ(story.summary.worth.reruns, 5U);
   EXPECT_EQ(story.summary.worth.helpful, 2U);
   EXPECT_NEAR(story.summary.worth.share.value(), 1.25 / (200 * 0.11), 1e-9);
-  EXPECT_EQ(story.audit.recoveries.size(), story.summary.recoveries);
+  EXPECT_EQ(story.audit.recoveries.size(), story.summary.recoveries.all);
   EXPECT_EQ(story.audit.rerun_seconds + story.audit.other_seconds, story.summary.worth.seconds);
   const RunFiles alone = read_journal_alone(folder.file("run/journal.jsonl"));
   const Story from_journal = make_story(alone, {.limit = 0});
@@ -285,7 +285,7 @@ TEST(StoryOfAFolder, AgreesWithThePage) {
   EXPECT_EQ(json["episode_count"], json["episodes"].size());
   std::uint64_t admitted = 0;
   for (const nlohmann::json& episode : json["episodes"]) admitted += episode.value("admitted_count", 0U);
-  EXPECT_EQ(admitted, story.summary.recoveries);
+  EXPECT_EQ(admitted, story.summary.recoveries.all);
 }
 
 // 44,544 units that all stand out in ten of 20,000 steps, and denials in all of them.

@@ -153,7 +153,7 @@ TEST(ForwardOverflow, OnceIsGoneInTheRerun) {
     EXPECT_FALSE(std::isfinite(entry.trials[0].losses.at(0)));
     EXPECT_EQ(entry.trials[0].applied, true);
   }
-  EXPECT_EQ(done.outcome.admissions, 0U);
+  EXPECT_EQ(done.outcome.control.admissions, 0U);
   EXPECT_EQ(done.outcome.skipped_updates, 0);
   for (const run::TrainLine& line : done.recorder.lines) EXPECT_TRUE(std::isfinite(line.loss)) << line.step;
 }

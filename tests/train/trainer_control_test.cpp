@@ -116,7 +116,7 @@ TEST(TrainerControl, AStoppedRunGoesOnBitForBit) {
       SmallRuns::add_faults(settings);
       settings.options.lag = lag;
       const FinishedRun whole = finish(settings);
-      EXPECT_GT(whole.outcome.admissions, 0u);
+      EXPECT_GT(whole.outcome.control.admissions, 0u);
       settings.out = runs.file("parts" + name);
       FinishedRun last;
       for (const std::int64_t stop : {5, 13, 14, 21, 30}) {

@@ -74,8 +74,8 @@ TEST(TrainerLate, AHeldBatchComesAgainAndItsUnitGoesToRecovery) {
   EXPECT_EQ(lines[14].recovered, 0);
   EXPECT_EQ(lines[15].recovered, 1) << "the decision of 14 holds in 16";
   EXPECT_EQ(done.outcome.skipped_updates, 0);
-  EXPECT_GE(done.outcome.held, 1u);
-  EXPECT_EQ(done.outcome.held, done.outcome.trials) << "without a patrol nothing else calls one";
+  EXPECT_GE(done.outcome.control.held, 1u);
+  EXPECT_EQ(done.outcome.control.held, done.outcome.control.trials) << "without a patrol nothing else calls one";
   for (const run::TrainLine& line : lines) EXPECT_TRUE(line.step == 12 || std::isfinite(line.loss)) << line.step;
 }
 
@@ -165,7 +165,7 @@ TEST(TrainerLate, APatrolCallsATrialOfALaterBatch) {
   EXPECT_EQ(trials[0].units, std::vector<std::string>{"layers.0.gate"});
   EXPECT_TRUE(trials[0].losses.empty()) << "the batch had no other run";
   EXPECT_EQ(trials[0].why.rfind("step 12, patrol: layers.0.gate", 0), 0u) << trials[0].why;
-  EXPECT_EQ(done.outcome.held, 0u);
+  EXPECT_EQ(done.outcome.control.held, 0u);
   EXPECT_EQ(done.recorder.lines[15].recovered, 1);
 }
 
@@ -243,12 +243,12 @@ TEST(TrainerLate, SkipLosesTheBatchAndReplayRunsItWithTheNewUnitsHigh) {
   const FinishedRun skipped = finish(settings, {}, with(nan_in({12})));
   EXPECT_FALSE(skipped.recorder.lines[11].applied);
   EXPECT_GE(skipped.outcome.skipped_updates, 1);
-  EXPECT_EQ(skipped.outcome.replays, 0u);
+  EXPECT_EQ(skipped.outcome.control.replays, 0u);
   EXPECT_TRUE(trials_of(settings).empty());
   settings.out = runs.file("replay");
   settings.options.guard = Guard::replay;
   const FinishedRun replayed = finish(settings, {}, with(nan_in({12})));
-  EXPECT_GE(replayed.outcome.replays, 1u);
+  EXPECT_GE(replayed.outcome.control.replays, 1u);
   const std::vector<io::JournalTrial> lines = trials_of(settings);
   const auto found = std::find_if(lines.begin(), lines.end(), [](const auto& line) { return line.step == 14; });
   ASSERT_NE(found, lines.end());
@@ -262,8 +262,8 @@ TEST(TrainerLate, TheCapIsHardAndNoBatchIsLost) {
   settings.options.max_trials = 2;
   settings.options.max_o = 0;
   const FinishedRun done = finish(settings, {}, with(nan_in({10, 11, 12, 13, 14, 15, 16, 17})));
-  EXPECT_EQ(done.outcome.trials, 2u);
-  EXPECT_EQ(done.outcome.held, 2u);
+  EXPECT_EQ(done.outcome.control.trials, 2u);
+  EXPECT_EQ(done.outcome.control.held, 2u);
   EXPECT_EQ(alarm_of(settings, 14), "spent") << "12 and 13 are the trials of batches 10 and 11";
 }
 
@@ -274,10 +274,10 @@ TEST(TrainerLate, WithoutMemoryForATrialItIsAPlainStep) {
   Trouble trouble = nan_in({12});
   trouble.fails_again = true;
   const FinishedRun done = finish(settings, {}, with(trouble));
-  EXPECT_EQ(done.outcome.trials, 0u);
+  EXPECT_EQ(done.outcome.control.trials, 0u);
   ASSERT_GE(done.recorder.notes.size(), 1u);
   EXPECT_NE(done.recorder.notes[0].find("a trial failed"), std::string::npos);
-  EXPECT_GE(done.outcome.admissions, 1u) << "the patrol decides";
+  EXPECT_GE(done.outcome.control.admissions, 1u) << "the patrol decides";
   EXPECT_TRUE(done.outcome.finished);
 }
 
@@ -287,8 +287,8 @@ TEST(TrainerLate, WatchingHoldsNothingAndChangesNothing) {
   settings.controller = "watch";
   const Trouble trouble{.steps = {12, 13}};
   const FinishedRun watched = finish(settings, {}, with(trouble));
-  EXPECT_EQ(watched.outcome.held, 0u);
-  EXPECT_EQ(watched.outcome.trials, 0u);
+  EXPECT_EQ(watched.outcome.control.held, 0u);
+  EXPECT_EQ(watched.outcome.control.trials, 0u);
   settings.out = runs.file("none");
   settings.controller = "none";
   EXPECT_TRUE(same_weights(finish(settings, {}, with(trouble)).weights, watched.weights));

@@ -32,7 +32,7 @@ TEST(Trainer, RunsRepeatBitForBit) {
     settings.recipe = recipe;
     SmallRuns::add_faults(settings);
     const FinishedRun first = finish(settings);
-    EXPECT_GT(first.outcome.admissions, 0u) << "there is something to repeat";
+    EXPECT_GT(first.outcome.control.admissions, 0u) << "there is something to repeat";
     EXPECT_LT(first.recorder.lines.back().loss, first.recorder.lines.front().loss - 1) << "it learns";
     settings.out = runs.file(std::string("b") + recipe);
     const FinishedRun second = finish(settings);
@@ -152,7 +152,7 @@ TEST(Trainer, AnUpdateThatIsNotFiniteIsNeverApplied) {
     const auto first = std::find(changed.begin(), changed.end(), false);
     EXPECT_NE(std::find(first, changed.end(), true), changed.end()) << "the run goes on";
     if (controller == std::string("gnmr")) {
-      EXPECT_GT(outcome.admissions, 0u);
+      EXPECT_GT(outcome.control.admissions, 0u);
     }
   }
 }
@@ -173,9 +173,9 @@ TEST(Trainer, WatchingChangesNothingAndControlDoes) {
   EXPECT_EQ(watched.steps.size(), 30u);
   ASSERT_EQ(watched.modes.size(), 1u);
   EXPECT_EQ(watched.modes[0].mode, Mode::watch);
-  EXPECT_GT(done[1].outcome.admissions, 0u) << "would-be decisions are written";
+  EXPECT_GT(done[1].outcome.control.admissions, 0u) << "would-be decisions are written";
   for (const run::TrainLine& line : done[1].recorder.lines) EXPECT_EQ(line.high, 0);
-  EXPECT_GT(done[2].outcome.recovered_steps, 0u);
+  EXPECT_GT(done[2].outcome.control.recovered_steps, 0u);
 }
 
 TEST(Trainer, CheckpointsLookTheSameWithAndWithoutControl) {

@@ -49,7 +49,7 @@ TEST(TrainerTrial, FindsTheUnitAndUpdatesWithTheGradientOfHighPrecision) {
     EXPECT_GT(trials[0].errors.at(0), 0.2);
     EXPECT_GT(trials[0].excesses.at(0), 1);
     EXPECT_EQ(trials[0].why.rfind("patrol: layers.0.gate", 0), 0u) << trials[0].why;
-    EXPECT_EQ(done.outcome.trials, 1u);
+    EXPECT_EQ(done.outcome.control.trials, 1u);
     for (const run::TrainLine& line : done.recorder.lines) {
       EXPECT_EQ(line.recovered, line.step >= 13 && line.step <= 15 ? 1 : 0) << name << line.step;
     }
@@ -102,13 +102,13 @@ TEST(TrainerTrial, ABadBatchIsCommonAndNobodysFault) {
   ASSERT_NE(found, trials.end());
   EXPECT_EQ(found->verdict, "common");
   EXPECT_TRUE(found->units.empty());
-  EXPECT_EQ(done.outcome.admissions, 0u);
+  EXPECT_EQ(done.outcome.control.admissions, 0u);
   // With a patrol of all units nothing needs to be run again.
   settings.out = runs.file("patrolled");
   settings.patrol = 1;
   const FinishedRun patrolled = finish(settings, {}, with({.bad_batches = {20}}));
-  EXPECT_EQ(patrolled.outcome.trials, 0u);
-  EXPECT_GE(patrolled.outcome.dismissed, 1u);
+  EXPECT_EQ(patrolled.outcome.control.trials, 0u);
+  EXPECT_GE(patrolled.outcome.control.dismissed, 1u);
 }
 
 TEST(TrainerTrial, WhatIsGoneInTheRerunIsNotNumeric) {
@@ -121,7 +121,7 @@ TEST(TrainerTrial, WhatIsGoneInTheRerunIsNotNumeric) {
   EXPECT_EQ(trials[0].verdict, "unlocated");
   EXPECT_EQ(trials[0].step, 15);
   EXPECT_GT(trials[0].distance.value_or(0), 0);
-  EXPECT_EQ(done.outcome.admissions, 0u);
+  EXPECT_EQ(done.outcome.control.admissions, 0u);
 }
 
 TEST(TrainerTrial, FindsTheUnitThatMakesEverythingNonFinite) {
@@ -167,7 +167,7 @@ TEST(TrainerTrial, TheCapIsHard) {
   settings.options.max_trials = 2;
   settings.options.max_o = 0;  // nobody can be helped: every step is alarmed
   const Trouble trouble{.steps = {10, 11, 12, 13, 14, 15, 16, 17}};
-  EXPECT_EQ(finish(settings, {}, with(trouble)).outcome.trials, 2u);
+  EXPECT_EQ(finish(settings, {}, with(trouble)).outcome.control.trials, 2u);
 }
 
 TEST(TrainerTrial, WithoutMemoryForItThePatrolDecides) {
@@ -175,8 +175,8 @@ TEST(TrainerTrial, WithoutMemoryForItThePatrolDecides) {
   run::TrainSettings settings = trial_settings(runs, "memory");
   const FinishedRun done =
       finish(settings, {}, with({.steps = {12, 13}, .site = Site::after_product, .fails_again = true}));
-  EXPECT_EQ(done.outcome.trials, 0u);
-  EXPECT_EQ(done.outcome.admissions, 1u);
+  EXPECT_EQ(done.outcome.control.trials, 0u);
+  EXPECT_EQ(done.outcome.control.admissions, 1u);
   EXPECT_EQ(done.recorder.lines[12].recovered, 1) << "from the step after it";
   ASSERT_EQ(done.recorder.notes.size(), 1u);
   EXPECT_NE(done.recorder.notes[0].find("a trial failed"), std::string::npos);
@@ -189,7 +189,7 @@ TEST(TrainerTrial, WatchingRunsNothingAgain) {
   settings.controller = "watch";
   const Trouble trouble{.steps = {12, 13}};
   const FinishedRun watched = finish(settings, {}, with(trouble));
-  EXPECT_EQ(watched.outcome.trials, 0u);
+  EXPECT_EQ(watched.outcome.control.trials, 0u);
   settings.out = runs.file("none");
   settings.controller = "none";
   EXPECT_TRUE(same_weights(finish(settings, {}, with(trouble)).weights, watched.weights));
@@ -207,7 +207,7 @@ TEST(TrainerGuards, SkipClipAndReplay) {
   settings.out = runs.file("replay");
   settings.options.guard = Guard::replay;
   const FinishedRun replayed = finish(settings, {}, with(trouble));
-  EXPECT_EQ(replayed.outcome.replays, 1u);
+  EXPECT_EQ(replayed.outcome.control.replays, 1u);
   const std::vector<io::JournalTrial> lines = trials_of(settings);
   ASSERT_EQ(lines.size(), 1u);
   EXPECT_EQ(lines[0].rerun, "replay");
@@ -224,7 +224,7 @@ TEST(TrainerGuards, SkipClipAndReplay) {
   settings.options.guard = Guard::none;
   const FinishedRun plain = finish(settings, {}, with(trouble));
   EXPECT_EQ(clipped.outcome.skipped_updates, 0);
-  EXPECT_GT(plain.outcome.admissions, 0u);
+  EXPECT_GT(plain.outcome.control.admissions, 0u);
   EXPECT_FALSE(same_weights(clipped.weights, plain.weights));
 }
 
@@ -233,7 +233,7 @@ TEST(TrainerControl, TheOracleHasTheFaultyUnitHighFromTheFirstStep) {
   run::TrainSettings settings = trial_settings(runs, "oracle");
   settings.experiment.oracle = true;
   const FinishedRun done = finish(settings, {}, with({.steps = {12, 13}}));
-  EXPECT_EQ(done.outcome.trials, 0u);
+  EXPECT_EQ(done.outcome.control.trials, 0u);
   for (const run::TrainLine& line : done.recorder.lines) {
     EXPECT_EQ(line.recovered, line.step == 12 || line.step == 13 ? 1 : 0);
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What an experiment on a training run is asked to do: faults, an oracle, a rival's rule.
 //
-// The settings have their place among those of a run, in --help and in run.json. gnmr/run carries them and calls
-// nothing here; gnmr/lab/experiment_check.h says which are right; gnmr/lab/injection and gnmr/lab/rivals do what they
+// The settings have their place among those of a run, in --help and in run.json. gnmr/run carries them and asks only
+// who decides; gnmr/lab/experiment_check.h says which are right; gnmr/lab/injection and gnmr/lab/rivals do what they
 // ask for.
 //
 // Goals: settings can be checked, and help printed, where there is no torch. Non-goals: carrying anything out.
