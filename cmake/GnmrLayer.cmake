@@ -53,8 +53,8 @@ function(gnmr_add_layer name)
   target_link_libraries(gnmr_${name} PUBLIC ${ARG_PUBLIC} PRIVATE $<BUILD_INTERFACE:gnmr_compile_flags> ${ARG_PRIVATE})
 endfunction()
 
-# gnmr_add_lane_kernels(TARGET AVX2_SOURCE): the flags of a layer that does arithmetic in lanes, and its AVX2 kernels
-# where the machine may have them (the choice is made at run time).
+# gnmr_add_lane_kernels(TARGET AVX2_SOURCE [AVX512_SOURCE]): the flags of a layer that does arithmetic in lanes, and its
+# kernels for newer machines, where the processor may be one (the choice is made at run time).
 #
 # Every operation is rounded by itself. -fno-trapping-math and -fno-math-errno change no value; they let the compiler
 # choose lanes instead of branches.
@@ -66,8 +66,12 @@ function(gnmr_add_lane_kernels target avx2_source)
     $<$<AND:$<CXX_COMPILER_ID:GNU>,$<NOT:$<CONFIG:Debug>>>:-O3>)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
     set_source_files_properties(${avx2_source} PROPERTIES COMPILE_OPTIONS -mavx2)
+    if(ARGN)
+      set_source_files_properties(${ARGN} PROPERTIES
+        COMPILE_OPTIONS "-mavx2;-mavx512f;-mavx512vl;-mavx512dq;-mavx512bw")
+    endif()
     target_compile_definitions(${target} PRIVATE GNMR_HAVE_AVX2_KERNELS)
   else()
-    set_source_files_properties(${avx2_source} PROPERTIES HEADER_FILE_ONLY ON)
+    set_source_files_properties(${avx2_source} ${ARGN} PROPERTIES HEADER_FILE_ONLY ON)
   endif()
 endfunction()

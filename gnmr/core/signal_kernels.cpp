@@ -12,6 +12,7 @@ namespace gnmr {
 extern const SignalKernels kBaselineSignalKernels;
 #if defined(GNMR_HAVE_AVX2_KERNELS)
 extern const SignalKernels kAvx2SignalKernels;
+extern const SignalKernels kAvx512SignalKernels;
 #endif
 
 namespace {
@@ -121,6 +122,10 @@ void change_of_exception(const SignalColumns& columns, std::size_t unit, double 
 SignalKernelList available_signal_kernels() {
   SignalKernelList list{};
 #if defined(GNMR_HAVE_AVX2_KERNELS)
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512bw")) {
+    list.kernels[list.count++] = &kAvx512SignalKernels;
+  }
   if (__builtin_cpu_supports("avx2")) list.kernels[list.count++] = &kAvx2SignalKernels;
 #endif
   list.kernels[list.count++] = &kBaselineSignalKernels;
