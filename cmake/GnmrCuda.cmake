@@ -35,6 +35,10 @@ if(NOT GNMR_CUDA STREQUAL "OFF" AND NOT GNMR_SANITIZE)
 endif()
 
 function(gnmr_use_cuda target)
+  # Newer versions of CMake take these into unity builds too, where their names clash.
+  get_target_property(sources ${target} SOURCES)
+  list(FILTER sources INCLUDE REGEX "\\.cu$")
+  set_source_files_properties(${sources} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   set_target_properties(${target} PROPERTIES CUDA_VISIBILITY_PRESET hidden)
   if(DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
     set_target_properties(${target} PROPERTIES CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON CUDA_EXTENSIONS OFF)

@@ -97,16 +97,20 @@ bool RunFolder::holds_run() const {
 }
 
 std::string RunFolder::find_foreign_file() const {
+  // The type says so, not the error's code: a process with two C++ run-times has two categories of errors.
   std::error_code failed;
+  const auto is_absent = [&failed](const std::string& path) {
+    return std::filesystem::status(path, failed).type() == std::filesystem::file_type::not_found;
+  };
   for (const std::string& file : files_of(*this)) {
+    if (is_absent(file)) continue;
     const auto size = std::filesystem::file_size(file, failed);
-    const bool absent = failed == std::errc::no_such_file_or_directory;
-    if (!absent && (failed || size > 0)) return file;
+    if (failed || size > 0) return file;
   }
   // What is no folder cannot be listed, and no checkpoint can be written there.
+  if (is_absent(checkpoints())) return "";
   const bool is_empty = std::filesystem::is_empty(checkpoints(), failed);
-  const bool absent = failed == std::errc::no_such_file_or_directory;
-  return absent || (!failed && is_empty && std::filesystem::is_directory(checkpoints(), failed)) ? "" : checkpoints();
+  return !failed && is_empty && std::filesystem::is_directory(checkpoints(), failed) ? "" : checkpoints();
 }
 
 void RunFolder::remove_start() const {
