@@ -37,7 +37,8 @@ ErrorLevels::ErrorLevels(const std::vector<Unit>& units, std::uint32_t sites, co
       weights_(kDecay) {
   if (!is_on()) return;
   weights_.reserve();
-  for (const Unit& unit : units) costs_.push_back(static_cast<double>(unit.cost));
+  // Where the budget counts units and not their cost, a small unit is no cheaper.
+  for (const Unit& unit : units) costs_.push_back(options.max_cost < 1 ? static_cast<double>(unit.cost) : 1.0);
   sorted_.reserve(units.size());
   holds_.resize(units.size());
   keys_.resize(units.size());

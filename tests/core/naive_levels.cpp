@@ -94,8 +94,11 @@ std::optional<double> Levels::key(std::int64_t decision, std::size_t unit, doubl
         !(*level - *median >= lg(f * options_.coarse_factor))) {
       continue;
     }
-    // "Its key is the largest ex(2 * (L - median)) / cost over its coarse sites."
-    const double key = ex(2 * (*level - *median)) / static_cast<double>(units_.at(unit).cost);
+    // "Its key is the largest ex(2 * (L - median)) over its coarse sites, divided by its cost where max_cost < 1."
+    double key = ex(2 * (*level - *median));
+    if (options_.max_cost < 1) {
+      key /= static_cast<double>(units_.at(unit).cost);
+    }
     if (!largest || key > *largest) {
       largest = key;
     }

@@ -278,8 +278,13 @@ TEST_F(NaiveStanding, TheHighestKeysComeFirstThenTheLowestIndex) {
   EXPECT_NEAR(judge_->controller().key(2), 1024, 1e-8);
 }
 
-TEST_F(NaiveStanding, CostsDivideTheKey) {
+TEST_F(NaiveStanding, CostsDivideTheKeyWhereTheyAreLimited) {
   units_[0].cost = 5;
+  EXPECT_EQ(decision(39).standing, Indices{0});
+  EXPECT_NEAR(judge_->controller().key(0), 256, 1e-9);
+  judge_.reset();
+  standing_.clear();
+  options_.max_cost = 0.9;
   errors_[3] = 0.125 * 1.8;  // -2.2: 2 * 3.8 = 7.6 makes a key of 2^7 * 1.6 = 204.8
   EXPECT_EQ(decision(39).standing, Indices{3});
   EXPECT_NEAR(judge_->controller().key(3), 204.8, 1e-9);

@@ -123,6 +123,17 @@ def preempted() -> None:
     scene.write(range(1, 241), norm, error, {"selector": "evidence", "max_o": 1, "error_factor": 3})
 
 
+def places() -> None:
+    """Costs without a limit on cost: a large unit with the larger errors takes the place of a small one."""
+    scene = Scene("standing_places", units=7, sites=1, seed=6)
+
+    def error(step: int, unit: int, site: int) -> float:
+        return {1: 12.0, 5: 10.0 if step < 90 else 40.0}.get(unit, 1.0)
+
+    units: list[dict[str, object]] = [{"name": f"u{unit}", "cost": 20 if unit == 5 else 2} for unit in range(7)]
+    scene.write(range(1, 261), lambda step, unit: 1.0, error, {"selector": "evidence", "max_o": 1}, units)
+
+
 def partial() -> None:
     """A patrol of each unit in every fourth step; one that it leaves out for more than 200 steps is released."""
     scene = Scene("standing_partial", units=8, sites=2, seed=4)
@@ -163,5 +174,6 @@ if __name__ == "__main__":
     chronic()
     norms()
     preempted()
+    places()
     partial()
     odd()
