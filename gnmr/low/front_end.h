@@ -46,6 +46,12 @@ class FrontEnd {
   /// A copy, row by row without gaps.
   virtual Matrix copy(const Matrix& matrix) const = 0;
 
+  /// `rows` x `columns` elements of a matrix without gaps from the `first` on, in the same memory.
+  virtual Matrix part(const Matrix& matrix, std::int64_t first, std::int64_t rows, std::int64_t columns) const = 0;
+
+  /// Copies a matrix to the memory of another one of its shape.
+  virtual void copy_into(const Matrix& from, const Matrix& to) const = 0;
+
   /// Every `stride`th row.
   virtual Matrix some_rows(const Matrix& matrix, std::int64_t stride) const = 0;
 

@@ -2,6 +2,7 @@
 #include "gnmr/low/linear.h"
 
 #include <utility>
+#include <vector>
 
 #include "gnmr/low/device_numbers.h"
 #include "gnmr/recipes/host_cast.h"
@@ -12,28 +13,64 @@ namespace {
 /// One pass of a layer: what all of its steps need.
 struct Pass {
   const FrontEnd& front_end;
-  LinearPaths& paths;
+  const Members& members;
 
-  bool runs_low(Product product) const { return paths.recipe != nullptr && paths.low[index_of(product)]; }
+  /// Calls `visit(member, its paths)` for the members that run.
+  template <class Visit>
+  void for_members(const Visit& visit) const {
+    for (std::size_t member = 0; member < members.count(); ++member) {
+      if (members.runs(member)) visit(member, members[member]);
+    }
+  }
+
+  /// Whether `holds(paths)` for one of them.
+  template <class Condition>
+  bool any(const Condition& holds) const {
+    bool found = false;
+    for_members([&](std::size_t, const LinearPaths& paths) { found = found || holds(paths); });
+    return found;
+  }
+
+  /// A member's part of a matrix with rows of tokens, or of a weight.
+  Matrix tokens(const Matrix& all, std::size_t member) const { return part(all, Split::by_offsets, member); }
+  Matrix weight(const Matrix& all, std::size_t member) const { return part(all, Split::evenly, member); }
+  Matrix part(const Matrix& all, Split split, std::size_t member) const {
+    return members.part(front_end, all, split, member);
+  }
 };
 
-ErrorPlace error_place(const Pass& pass, std::size_t place, const Matrix& on) {
-  LinearPaths& paths = pass.paths;
+bool runs_low(const LinearPaths& paths, Product product) {
+  return paths.recipe != nullptr && paths.low[index_of(product)];
+}
+
+/// Whether the low path of a GEMM is run: for its result, or beside the high one.
+bool makes_low(const LinearPaths& paths, Product product) { return runs_low(paths, product) || paths.compares_high(); }
+
+bool any_makes_low(const Pass& pass, Product product) {
+  return pass.any([&](const LinearPaths& paths) { return makes_low(paths, product); });
+}
+
+/// Whether both GEMMs that can take one quantized operand run low.
+bool takes_both(const LinearPaths& paths, const OperandUse& use) {
+  return runs_low(paths, use.product) && runs_low(paths, use.other_product);
+}
+
+ErrorPlace error_place(const Pass& pass, LinearPaths& paths, std::size_t place, const Matrix& on) {
   if (on.place == Place::device) return {.totals = numbers_of(pass.front_end, paths, on).error(place)};
   return {.sums = place < kProductCount ? &paths.measured[place].error : &paths.saved_error};
 }
 
 /// Compares two results of a GEMM, or of what was saved (`kProductCount`).
-void compare_in_full(const Pass& pass, std::size_t place, const Matrix& low, const Matrix& high) {
-  add_error(pass.front_end, low, high, error_place(pass, place, high));
+void compare_in_full(const Pass& pass, LinearPaths& paths, std::size_t place, const Matrix& low, const Matrix& high) {
+  add_error(pass.front_end, low, high, error_place(pass, paths, place, high));
 }
 
 /// Compares a low result [tokens, n] with what the high path would have made of `left` [tokens, m] and the weight, or
 /// the transposed weight.
-void patrol_rows(const Pass& pass, Product product, const Matrix& low, const Matrix& left, const Matrix& weight,
-                 bool is_transposed) {
-  add_rows_error(pass.front_end, low, left, weight, is_transposed, seed_of(pass.paths, product, 3),
-                 error_place(pass, index_of(product), low));
+void patrol_rows(const Pass& pass, LinearPaths& paths, Product product, const Matrix& low, const Matrix& left,
+                 const Matrix& weight) {
+  add_rows_error(pass.front_end, low, left, weight, product == Product::forward, seed_of(paths, product, 3),
+                 error_place(pass, paths, index_of(product), low));
 }
 
 /// The same in forward and backward, whatever micro-batches come between them.
@@ -43,132 +80,197 @@ std::uint64_t weight_seed(const LinearPaths& paths) {
 }
 
 /// What saving in 8 bits does to an input.
-void compare_saved(const Pass& pass, const Matrix& input) {
+void compare_saved(const Pass& pass, LinearPaths& paths, const Matrix& input) {
   constexpr std::int64_t kRows = 256;  // that a patrol looks at
   const FrontEnd& front_end = pass.front_end;
-  const std::int64_t stride = pass.paths.comparison == Comparison::full ? 1 : 1 + (input.rows - 1) / kRows;
+  const std::int64_t stride = paths.comparison == Comparison::full ? 1 : 1 + (input.rows - 1) / kRows;
   const Matrix rows = stride == 1 ? input : front_end.some_rows(input, stride);
-  compare_in_full(pass, kProductCount, restore_from_8_bits(front_end, save_in_8_bits(front_end, rows)), rows);
+  compare_in_full(pass, paths, kProductCount, restore_from_8_bits(front_end, save_in_8_bits(front_end, rows)), rows);
 }
 
-void measure_product(const Pass& pass, Product product, const Matrix& gradient) {
-  LinearPaths& paths = pass.paths;
-  if (!paths.measure_products || !paths.observing) return;
-  ProductMeasurement& measured = paths.measured[index_of(product)];
-  if (gradient.place == Place::device) {
-    add_square(pass.front_end, gradient, numbers_of(pass.front_end, paths, gradient).square(product));
-  } else {
-    measured.squared_norm += squared_norm(pass.front_end, gradient);
+void measure_product(const Pass& pass, Product product, const Matrix& gradient, Split split) {
+  pass.for_members([&](std::size_t member, LinearPaths& paths) {
+    if (!paths.measure_products || !paths.observing) return;
+    ProductMeasurement& measured = paths.measured[index_of(product)];
+    const Matrix part = pass.part(gradient, split, member);
+    if (part.place == Place::device) {
+      add_square(pass.front_end, part, numbers_of(pass.front_end, paths, part).square(product));
+    } else {
+      measured.squared_norm += squared_norm(pass.front_end, part);
+    }
+    measured.sampled = true;
+  });
+}
+
+// What follows runs member by member; a kernel for all members takes the same whole operands and results.
+
+/// An operand for the low path of the GEMM that takes it first. If it is `wanted` for the second one too, what both can
+/// take goes to `kept`.
+LowOperand quantized(const Pass& pass, OperandUse use, const Matrix& matrix, bool wanted, LowOperand& kept,
+                     SharedOperands* layers = nullptr) {
+  const FrontEnd& front_end = pass.front_end;
+  const Members& members = pass.members;
+  if (members.is_one()) {
+    use.shared = wanted && can_share_cast(members[0], use, matrix);
+    LowOperand low = layers != nullptr ? layers->operand(front_end, members[0], use, matrix)
+                                       : low_operand(front_end, members[0], use, matrix);
+    if (use.shared) kept = low;
+    return low;
   }
-  measured.sampled = true;
+  const Split split = split_of(recipes::operands_of(use.product)[use.place]);
+  std::vector<LowOperand> parts(members.count());
+  bool keeps = false;
+  pass.for_members([&](std::size_t member, LinearPaths& paths) {
+    if (!makes_low(paths, use.product)) return;
+    const Matrix part = pass.part(matrix, split, member);
+    use.shared = wanted && can_share_cast(paths, use, part);
+    keeps = keeps || use.shared;
+    parts[member] = low_operand(front_end, paths, use, part);
+  });
+  LowOperand low = members.joined(front_end, parts, split);
+  if (keeps) kept = low;
+  return low;
 }
 
-/// The use of an operand, shared among two GEMMs where that can be.
-OperandUse sharing(const Pass& pass, OperandUse use, const Matrix& matrix, bool wanted) {
-  use.shared = wanted && can_share_cast(pass.paths, use, matrix);
-  return use;
+/// An operand for the low path of the GEMM that takes it second: as it was kept, or quantized now.
+LowOperand kept_or_quantized(const Pass& pass, const OperandUse& first, const Matrix& matrix, const LowOperand& kept) {
+  const FrontEnd& front_end = pass.front_end;
+  const Members& members = pass.members;
+  const OperandUse use{.product = first.other_product, .place = first.other_place};
+  if (members.is_one()) return kept.defined() ? kept : low_operand(front_end, members[0], use, matrix);
+  const auto is_new = [&](const LinearPaths& paths) {
+    return makes_low(paths, use.product) && !(kept.defined() && takes_both(paths, first));
+  };
+  if (!pass.any(is_new)) return kept;
+  const Split split = split_of(recipes::operands_of(use.product)[use.place]);
+  std::vector<LowOperand> parts(members.count());
+  pass.for_members([&](std::size_t member, LinearPaths& paths) {
+    if (is_new(paths)) {
+      parts[member] = low_operand(front_end, paths, use, pass.part(matrix, split, member));
+    } else if (makes_low(paths, use.product)) {
+      parts[member] = members.part(front_end, kept, split, member);
+    }
+  });
+  return members.joined(front_end, parts, split);
 }
 
-/// The low GEMM; what backward can use of it goes to `saved`.
+/// The low results of all members that make one.
+Matrix low_results(const Pass& pass, Product product, const LowOperand& left, const LowOperand& right, Type type) {
+  const FrontEnd& front_end = pass.front_end;
+  const Members& members = pass.members;
+  if (members.is_one()) return low_product(front_end, members[0], product, left, right, type);
+  const auto [left_operand, right_operand] = recipes::operands_of(product);
+  Matrix all;
+  for (std::size_t member = 0; member < members.count(); ++member) {
+    if (!members.runs(member) || !makes_low(members[member], product)) continue;
+    const LowOperand left_part = members.part(front_end, left, split_of(left_operand), member);
+    const LowOperand right_part = members.part(front_end, right, split_of(right_operand), member);
+    members.place(front_end, low_product(front_end, members[member], product, left_part, right_part, type),
+                  split_of_result(product), member, all);
+  }
+  return all;
+}
+
+/// Room for the results of all members.
+Matrix empty_results(const Pass& pass, Product product, const Matrix& left, const Matrix& right) {
+  const auto count = static_cast<std::int64_t>(pass.members.count());
+  const std::int64_t rows = product == Product::weight_gradient ? left.columns * count : left.rows;
+  return pass.front_end.empty(left, left.type, rows, product == Product::forward ? right.rows / count : right.columns);
+}
+
+/// The results of all members on their paths, from `all` low ones, in which the rows of those that run high are
+/// overwritten. Both are compared where that is asked for; `patrol(member, its paths, low)` does so beside the low
+/// path.
+template <class Patrol>
+Matrix results(const Pass& pass, Product product, const Matrix& left, const Matrix& right, Matrix all,
+               const Patrol& patrol) {
+  const Members& members = pass.members;
+  const FrontEnd& front_end = pass.front_end;
+  const auto [left_operand, right_operand] = recipes::operands_of(product);
+  const Split split = split_of_result(product);
+  if (!members.is_one() && !all.defined()) all = empty_results(pass, product, left, right);
+  for (std::size_t member = 0; member < members.count(); ++member) {
+    LinearPaths& paths = members[member];
+    if (!members.runs(member)) {
+      if (product == Product::weight_gradient) front_end.zero(pass.part(all, split, member));
+    } else if (runs_low(paths, product)) {
+      if (paths.compares_low()) patrol(member, paths, pass.part(all, split, member));
+    } else {
+      Matrix high = front_end.multiply_high(product, pass.part(left, split_of(left_operand), member),
+                                            pass.part(right, split_of(right_operand), member));
+      if (paths.compares_high()) compare_in_full(pass, paths, index_of(product), pass.part(all, split, member), high);
+      members.place(front_end, std::move(high), split, member, all);
+    }
+  }
+  return all;
+}
+
+/// The low results; what backward can use of their operands goes to `saved`.
 Matrix low_forward(const Pass& pass, const Matrix& input, const Matrix& weight, const ForwardWishes& wishes,
                    Saved& saved) {
-  LinearPaths& paths = pass.paths;
-  const FrontEnd& front_end = pass.front_end;
-  const OperandUse input_use = sharing(pass, kInputUse, input, wishes.keeps_low_input && !paths.save_low);
-  const OperandUse weight_use = sharing(pass, kWeightUse, weight, wishes.keeps_low_weight && paths.keep_low_weight);
-  const LowOperand low_input = wishes.shared != nullptr ? wishes.shared->operand(front_end, paths, input_use, input)
-                                                        : low_operand(front_end, paths, input_use, input);
-  const LowOperand low_weight = low_operand(front_end, paths, weight_use, weight);
-  if (input_use.shared) {
-    saved.input = Matrix();
-    saved.low_input = low_input;
-  }
-  if (weight_use.shared) saved.low_weight = low_weight;
-  return low_product(front_end, paths, Product::forward, low_input, low_weight, input.type);
+  const LinearPaths& layer = pass.members.layer();
+  const LowOperand low_input =
+      quantized(pass, kInputUse, input, wishes.keeps_low_input && !layer.save_low, saved.low_input, wishes.shared);
+  const LowOperand low_weight =
+      quantized(pass, kWeightUse, weight, wishes.keeps_low_weight && layer.keep_low_weight, saved.low_weight);
+  const bool needs_input = pass.any([](const LinearPaths& paths) { return !takes_both(paths, kInputUse); });
+  if (saved.low_input.defined() && !needs_input) saved.input = Matrix();
+  return low_results(pass, Product::forward, low_input, low_weight, input.type);
 }
 
-/// The gradient as a GEMM's low path takes it, or as both do.
-LowOperand low_gradient(const Pass& pass, Product product, const Matrix& gradient, bool shared, LowOperand& kept) {
-  OperandUse use = sharing(pass, kGradientUse, gradient, shared);
-  use.product = product;
-  LowOperand low = low_operand(pass.front_end, pass.paths, use, gradient);
-  if (use.shared) kept = low;
-  return low;
-}
-
-Matrix low_input_gradient(const Pass& pass, const Matrix& gradient, const Saved& saved, bool shared,
-                          LowOperand& kept_gradient) {
-  constexpr Product kProduct = Product::input_gradient;
-  const LowOperand low = low_gradient(pass, kProduct, gradient, shared, kept_gradient);
-  const LowOperand weight = saved.low_weight.defined() ? saved.low_weight
-                                                       : low_operand(pass.front_end, pass.paths,
-                                                                     {.product = kProduct, .place = 1}, saved.weight);
-  return low_product(pass.front_end, pass.paths, kProduct, low, weight, gradient.type);
-}
-
-Matrix input_gradient(const Pass& pass, const Matrix& gradient, const Saved& saved, bool shared,
+Matrix input_gradient(const Pass& pass, const Matrix& gradient, const Saved& saved, bool wants_weight,
                       LowOperand& kept_gradient) {
   constexpr Product kProduct = Product::input_gradient;
-  if (!pass.runs_low(kProduct)) {
-    Matrix high = pass.front_end.multiply_high(kProduct, gradient, saved.weight);
-    if (pass.paths.compares_high()) {
-      compare_in_full(pass, index_of(kProduct), low_input_gradient(pass, gradient, saved, false, kept_gradient), high);
-    }
-    return high;
+  Matrix low;
+  if (any_makes_low(pass, kProduct)) {
+    const LowOperand low_gradient = quantized(pass, kGradientUse, gradient, wants_weight, kept_gradient);
+    const LowOperand low_weight = kept_or_quantized(pass, kWeightUse, saved.weight, saved.low_weight);
+    low = low_results(pass, kProduct, low_gradient, low_weight, gradient.type);
   }
-  Matrix low = low_input_gradient(pass, gradient, saved, shared, kept_gradient);
-  // A comparison that has begun since the forward finds no weight where that is saved as quantized.
-  if (pass.paths.compares_low() && saved.weight.defined()) {
-    patrol_rows(pass, kProduct, low, gradient, saved.weight, false);
-  }
-  return low;
+  return results(pass, kProduct, gradient, saved.weight, std::move(low),
+                 [&](std::size_t member, LinearPaths& paths, const Matrix& part) {
+                   // A comparison that has begun since the forward finds no weight where that is saved as quantized.
+                   if (!saved.weight.defined()) return;
+                   patrol_rows(pass, paths, kProduct, part, pass.tokens(gradient, member),
+                               pass.weight(saved.weight, member));
+                 });
 }
 
-Matrix low_weight_gradient(const Pass& pass, const Matrix& gradient, const Saved& saved, LowOperand& kept_gradient) {
+/// How a projected input lies: on a device it is vectors.
+Layout layout_of_projected(const Matrix& projected) {
+  return projected.place == Place::device ? Layout::by_columns : Layout::by_rows;
+}
+
+/// The input as it is needed to compare the gradients of weights.
+Matrix projected_input(const Pass& pass, const Matrix& input) {
+  Matrix all;
+  pass.for_members([&](std::size_t member, const LinearPaths& paths) {
+    const Matrix part = project_input(pass.front_end, pass.tokens(input, member), weight_seed(paths));
+    pass.members.place(pass.front_end, part, Split::by_offsets, member, all, layout_of_projected(part));
+  });
+  return all;
+}
+
+Matrix weight_gradient(const Pass& pass, const Matrix& gradient, const Saved& saved, const LowOperand& kept_gradient) {
   constexpr Product kProduct = Product::weight_gradient;
-  const LowOperand low =
-      kept_gradient.defined() ? kept_gradient : low_gradient(pass, kProduct, gradient, false, kept_gradient);
-  const LowOperand input = saved.low_input.defined() ? saved.low_input
-                                                     : low_operand(pass.front_end, pass.paths,
-                                                                   {.product = kProduct, .place = 1}, saved.input);
-  return low_product(pass.front_end, pass.paths, kProduct, low, input, gradient.type);
-}
-
-Matrix weight_gradient(const Pass& pass, const Matrix& gradient, const Saved& saved, LowOperand& kept_gradient) {
-  constexpr Product kProduct = Product::weight_gradient;
-  LinearPaths& paths = pass.paths;
-  if (!pass.runs_low(kProduct)) {
-    Matrix high = pass.front_end.multiply_high(kProduct, gradient, saved.input);
-    if (paths.compares_high()) {
-      compare_in_full(pass, index_of(kProduct), low_weight_gradient(pass, gradient, saved, kept_gradient), high);
-    }
-    return high;
+  Matrix low;
+  if (any_makes_low(pass, kProduct)) {
+    const LowOperand low_gradient = kept_or_quantized(pass, kGradientUse, gradient, kept_gradient);
+    const LowOperand low_input = kept_or_quantized(pass, kInputUse, saved.input, saved.low_input);
+    low = low_results(pass, kProduct, low_gradient, low_input, gradient.type);
   }
-  Matrix low = low_weight_gradient(pass, gradient, saved, kept_gradient);
-  // A comparison that has begun since the forward finds no input where that is saved as quantized.
-  if (paths.compares_low() && (saved.projected_input.defined() || saved.input.defined())) {
-    const Matrix projected = saved.projected_input.defined()
-                                 ? saved.projected_input
-                                 : project_input(pass.front_end, saved.input, weight_seed(paths));
-    add_weight_error(pass.front_end, low, gradient, projected, weight_seed(paths),
-                     error_place(pass, index_of(kProduct), low));
-  }
-  return low;
+  Matrix projected = saved.projected_input;
+  return results(pass, kProduct, gradient, saved.input, std::move(low),
+                 [&](std::size_t member, LinearPaths& paths, const Matrix& part) {
+                   // A comparison that has begun since the forward finds no input where that is saved as quantized.
+                   if (!projected.defined() && saved.input.defined()) projected = projected_input(pass, saved.input);
+                   if (!projected.defined()) return;
+                   add_weight_error(pass.front_end, part, pass.tokens(gradient, member),
+                                    pass.members.part(pass.front_end, projected, Split::by_offsets, member,
+                                                      layout_of_projected(projected)),
+                                    weight_seed(paths), error_place(pass, paths, index_of(kProduct), part));
+                 });
 }
-
-/// While it lives a layer's switch is this one.
-class SwitchAs {
- public:
-  SwitchAs(LinearPaths& paths, const std::array<bool, kProductCount>& low)
-      : paths_(paths), before_(std::exchange(paths.low, low)) {}
-  ~SwitchAs() { paths_.low = before_; }
-  SwitchAs(const SwitchAs&) = delete;
-  SwitchAs& operator=(const SwitchAs&) = delete;
-
- private:
-  LinearPaths& paths_;
-  std::array<bool, kProductCount> before_;
-};
 
 }  // namespace
 
@@ -187,15 +289,13 @@ std::array<Matrix, Saved::kParts> Saved::parts() const {
           bits.scales};
 }
 
-Saved Saved::from_parts(const Recipe* recipe, const std::array<bool, kProductCount>& low,
-                        const std::array<Matrix, kParts>& parts) {
+Saved Saved::from_parts(const Recipe* recipe, const std::array<Matrix, kParts>& parts) {
   const auto operand = [&](std::size_t first, const OperandUse& use) {
     LowOperand found{.values = parts[first], .codes = {.by_columns = {parts[first + 1], parts[first + 2]}}};
     if (found.codes.defined()) found.codes.grouping = recipe->rule(use.product, use.place)->grouping;
     return found;
   };
-  Saved saved{.low = low,
-              .weight = parts[0],
+  Saved saved{.weight = parts[0],
               .low_weight = operand(2, kWeightUse),
               .projected_input = parts[1],
               .low_input = operand(5, kInputUse)};
@@ -207,31 +307,35 @@ Saved Saved::from_parts(const Recipe* recipe, const std::array<bool, kProductCou
   return saved;
 }
 
-ForwardResult forward(const FrontEnd& front_end, LinearPaths& paths, const Matrix& input, const Matrix& weight,
-                      const ForwardWishes& wishes) {
-  ForwardResult result{.saved = {.low = paths.low, .weight = weight, .input = input}};
+ForwardResult forward(const FrontEnd& front_end, const Members& members, const Matrix& given_input,
+                      const Matrix& given_weight, const ForwardWishes& wishes) {
+  members.check(given_input.rows, given_weight.rows);
+  const Matrix input = members.divisible(front_end, given_input);
+  const Matrix weight = members.divisible(front_end, given_weight);
+  const LinearPaths& layer = members.layer();
+  const Pass pass{front_end, members};
+  ForwardResult result{.saved = {.weight = weight, .input = input}};
   Saved& saved = result.saved;
-  const Pass pass{front_end, paths};
-  observe(front_end, paths, Product::forward, 0, input);
-  observe(front_end, paths, Product::forward, 1, weight);
-  if (pass.runs_low(Product::forward)) {
-    result.output = low_forward(pass, input, weight, wishes, saved);
-    if (paths.compares_low()) {
-      patrol_rows(pass, Product::forward, result.output, input, weight, true);
-    }
-  } else {
-    result.output = front_end.multiply_high(Product::forward, input, weight);
-    if (paths.compares_high()) {
-      Saved unused;
-      const Matrix low = low_forward(pass, input, weight, wishes, unused);
-      compare_in_full(pass, index_of(Product::forward), low, result.output);
-    }
-  }
-  if (paths.can_save_low && paths.comparison != Comparison::none && paths.observing) compare_saved(pass, input);
-  const bool patrols_weight = paths.compares_low() && pass.runs_low(Product::weight_gradient) && !paths.save_low;
+  pass.for_members([&](std::size_t member, LinearPaths& paths) {
+    observe(front_end, paths, Product::forward, 0, pass.tokens(input, member));
+    observe(front_end, paths, Product::forward, 1, pass.weight(weight, member));
+  });
+  Matrix low;
+  if (any_makes_low(pass, Product::forward)) low = low_forward(pass, input, weight, wishes, saved);
+  result.output = results(
+      pass, Product::forward, input, weight, low, [&](std::size_t member, LinearPaths& paths, const Matrix& part) {
+        patrol_rows(pass, paths, Product::forward, part, pass.tokens(input, member), pass.weight(weight, member));
+      });
+  pass.for_members([&](std::size_t member, LinearPaths& paths) {
+    if (!paths.can_save_low || paths.comparison == Comparison::none || !paths.observing) return;
+    compare_saved(pass, paths, pass.tokens(input, member));
+  });
+  const bool patrols_weight = pass.any([](const LinearPaths& paths) {
+    return paths.compares_low() && runs_low(paths, Product::weight_gradient) && !paths.save_low;
+  });
   // The input itself may not be there in backward.
-  if (patrols_weight) saved.projected_input = project_input(front_end, input, weight_seed(paths));
-  if (paths.save_low) {
+  if (patrols_weight) saved.projected_input = projected_input(pass, input);
+  if (layer.save_low) {
     saved.bits = wishes.shared != nullptr ? wishes.shared->in_8_bits(front_end, saved.input)
                                           : save_in_8_bits(front_end, saved.input);
     saved.input = Matrix();
@@ -239,25 +343,30 @@ ForwardResult forward(const FrontEnd& front_end, LinearPaths& paths, const Matri
   return result;
 }
 
-Gradients backward(const FrontEnd& front_end, LinearPaths& paths, const Saved& from_forward, const Matrix& gradient,
-                   bool wants_input, bool wants_weight) {
-  const SwitchAs as_told(paths, from_forward.low);
+Gradients backward(const FrontEnd& front_end, const Members& members, const Saved& from_forward,
+                   const Matrix& given_gradient, bool wants_input, bool wants_weight) {
+  members.check(given_gradient.rows, from_forward.weight.rows);
+  const Matrix gradient = members.divisible(front_end, given_gradient);
   Saved saved = from_forward;
   if (saved.bits.codes.defined()) {
     saved.input = front_end.to_type(restore_from_8_bits(front_end, saved.bits), saved.weight.type);
+    saved.input = members.divisible(front_end, saved.input);
   }
-  const Pass pass{front_end, paths};
-  observe(front_end, paths, wants_input ? Product::input_gradient : Product::weight_gradient, 0, gradient);
-  measure_product(pass, Product::forward, gradient);
+  const Pass pass{front_end, members};
+  pass.for_members([&](std::size_t member, LinearPaths& paths) {
+    observe(front_end, paths, wants_input ? Product::input_gradient : Product::weight_gradient, 0,
+            pass.tokens(gradient, member));
+  });
+  measure_product(pass, Product::forward, gradient, Split::by_offsets);
   LowOperand kept_gradient;  // where both GEMMs take the same
   Gradients gradients;
   if (wants_input) {
     gradients.input = input_gradient(pass, gradient, saved, wants_weight, kept_gradient);
-    measure_product(pass, Product::input_gradient, gradients.input);
+    measure_product(pass, Product::input_gradient, gradients.input, Split::by_offsets);
   }
   if (wants_weight) {
     gradients.weight = weight_gradient(pass, gradient, saved, kept_gradient);
-    measure_product(pass, Product::weight_gradient, gradients.weight);
+    measure_product(pass, Product::weight_gradient, gradients.weight, Split::evenly);
   }
   return gradients;
 }

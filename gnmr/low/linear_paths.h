@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a linear layer's two paths are: the switch of each GEMM, the low path's amax history, this step's measurements.
+// What a member's two paths are: the switch of each GEMM, the low path's amax history, this step's measurements. A
+// linear layer is one member (members.h).
 //
 // Goals: plain values; the switch is read by forward and backward and written only between steps.
 // Non-goals: threads: a layer's forward and backward calls do not overlap, and steps begin when none is running.
@@ -52,12 +53,12 @@ struct ProductMeasurement {
   ErrorSums error;                             // of its low path, where that is compared
 };
 
-/// Switch, amax history and measurements of one layer.
+/// Switch, amax history and measurements of one member.
 struct LinearPaths {
   std::shared_ptr<const Recipe> recipe;  // null: there is no low path
   std::shared_ptr<const StepClock> clock;
-  std::uint32_t layer = 0;      // distinguishes layers' random numbers
-  std::size_t numbers_row = 0;  // of this layer in `numbers`
+  std::uint32_t layer = 0;      // distinguishes random numbers; of the next member it is the next
+  std::size_t numbers_row = 0;  // in `numbers`; likewise
 
   // The switch: written between steps only.
   std::array<bool, kProductCount> low{};  // which GEMMs run low

@@ -41,7 +41,10 @@ struct Matrix {
   std::int64_t count() const { return rows * columns; }
 
   /// Whether this is the very same matrix, not one with equal elements.
-  bool is_same(const Matrix& other) const { return owner == other.owner && is_transposed == other.is_transposed; }
+  bool is_same(const Matrix& other) const {
+    return owner == other.owner && data == other.data && rows == other.rows && columns == other.columns &&
+           is_transposed == other.is_transposed;
+  }
 
   /// The same memory with rows and columns exchanged.
   Matrix transposed() const {

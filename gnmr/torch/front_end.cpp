@@ -127,6 +127,11 @@ class TorchFrontEnd final : public low::FrontEnd {
   Matrix copy(const Matrix& matrix) const override {
     return matrix_of(tensor_of(matrix).clone(at::MemoryFormat::Contiguous));
   }
+  Matrix part(const Matrix& matrix, std::int64_t first, std::int64_t rows, std::int64_t columns) const override {
+    const at::Tensor tensor = tensor_of(matrix);
+    return matrix_of(tensor.as_strided({rows, columns}, {columns, 1}, tensor.storage_offset() + first));
+  }
+  void copy_into(const Matrix& from, const Matrix& to) const override { tensor_of(to).copy_(tensor_of(from)); }
   Matrix some_rows(const Matrix& matrix, std::int64_t stride) const override {
     return matrix_of(tensor_of(matrix).slice(0, 0, matrix.rows, stride).contiguous());
   }

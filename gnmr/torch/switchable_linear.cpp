@@ -55,8 +55,8 @@ class LinearFunction : public torch::autograd::Function<LinearFunction> {
     std::transform(kept.begin(), kept.end(), parts.begin(), matrix_of);
     const at::Tensor gradient = gradients[0].reshape({-1, kept.front().size(0)});
     const low::Gradients made =
-        low::backward(front_end(), paths, low::Saved::from_parts(paths.recipe.get(), paths.low, parts),
-                      matrix_of(gradient), context->needs_input_grad(0), context->needs_input_grad(1));
+        low::backward(front_end(), paths, low::Saved::from_parts(paths.recipe.get(), parts), matrix_of(gradient),
+                      context->needs_input_grad(0), context->needs_input_grad(1));
     at::Tensor input_gradient = tensor_of(made.input);
     if (input_gradient.defined()) {
       input_gradient = input_gradient.view(context->saved_data["input_shape"].toIntVector());

@@ -127,6 +127,19 @@ Matrix PythonFrontEnd::copy(const Matrix& matrix) const {
   return matrix_of(functions_.attr("copy")(tensor_of(matrix)));
 }
 
+Matrix PythonFrontEnd::part(const Matrix& matrix, std::int64_t first, std::int64_t rows, std::int64_t columns) const {
+  const Lock lock;
+  const nb::object tensor = tensor_of(matrix);
+  const auto offset = nb::cast<std::int64_t>(tensor.attr("storage_offset")());
+  return matrix_of(
+      tensor.attr("as_strided")(nb::make_tuple(rows, columns), nb::make_tuple(columns, 1), offset + first));
+}
+
+void PythonFrontEnd::copy_into(const Matrix& from, const Matrix& to) const {
+  const Lock lock;
+  tensor_of(to).attr("copy_")(tensor_of(from));
+}
+
 Matrix PythonFrontEnd::some_rows(const Matrix& matrix, std::int64_t stride) const {
   const Lock lock;
   return matrix_of(functions_.attr("some_rows")(tensor_of(matrix), stride));

@@ -40,6 +40,9 @@ class PythonFrontEnd final : public low::FrontEnd {
   low::Matrix to_type(const low::Matrix& matrix, low::Type type) const override;
   low::Matrix contiguous(const low::Matrix& matrix) const override;
   low::Matrix copy(const low::Matrix& matrix) const override;
+  low::Matrix part(const low::Matrix& matrix, std::int64_t first, std::int64_t rows,
+                   std::int64_t columns) const override;
+  void copy_into(const low::Matrix& from, const low::Matrix& to) const override;
   low::Matrix some_rows(const low::Matrix& matrix, std::int64_t stride) const override;
   low::Matrix on_host(const low::Matrix& matrix) const override;
   low::Matrix bytes_on_host(const low::Matrix& matrix) const override;

@@ -62,6 +62,19 @@ LowOperand operand_of_parts(const Recipe& recipe, Product product, std::size_t p
   return operand;
 }
 
+/// While it lives all GEMMs of a layer run on the path of their forward.
+class PathAs {
+ public:
+  PathAs(low::LinearPaths& paths, bool low) : paths_(paths), before_(paths.low) { paths.low.fill(low); }
+  ~PathAs() { paths_.low = before_; }
+  PathAs(const PathAs&) = delete;
+  PathAs& operator=(const PathAs&) = delete;
+
+ private:
+  low::LinearPaths& paths_;
+  std::array<bool, kProductCount> before_;
+};
+
 }  // namespace
 
 Matrix PlantedFactor::after_gemm(const low::LowPathCall&, const Matrix& result) {
@@ -146,8 +159,6 @@ nb::tuple LowLayer::backward(const nb::list& parts, bool low, nb::handle gradien
   std::array<Matrix, Saved::kParts> matrices;
   if (nb::len(parts) != matrices.size()) throw Error("[backward] expected what forward kept");
   for (std::size_t index = 0; index < matrices.size(); ++index) matrices[index] = matrix_of(parts[index]);
-  std::array<bool, kProductCount> paths{};
-  paths.fill(low);
   const Matrix given = matrix_of(gradient);
   low::Gradients made;
   {
@@ -155,8 +166,9 @@ nb::tuple LowLayer::backward(const nb::list& parts, bool low, nb::handle gradien
     const OnDeviceOf current(*front_end_, given);
     settle(given);
     paths_.observing = true;
-    made = low::backward(*front_end_, paths_, Saved::from_parts(paths_.recipe.get(), paths, matrices), given,
-                         wants_input, wants_weight);
+    const PathAs path(paths_, low);
+    made = low::backward(*front_end_, paths_, Saved::from_parts(paths_.recipe.get(), matrices), given, wants_input,
+                         wants_weight);
   }
   return nb::make_tuple(tensor_of(made.input), tensor_of(made.weight));
 }

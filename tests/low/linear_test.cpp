@@ -33,7 +33,7 @@ struct Bench {
   /// Forward and backward; what is kept between goes through `Saved::parts`, as front ends keep it.
   std::array<Matrix, 3> run() {
     const ForwardResult made = forward(front_end, paths, input, weight);
-    const Saved saved = Saved::from_parts(paths.recipe.get(), made.saved.low, made.saved.parts());
+    const Saved saved = Saved::from_parts(paths.recipe.get(), made.saved.parts());
     const Gradients gradients = backward(front_end, paths, saved, gradient, true, true);
     return {made.output, gradients.input, gradients.weight};
   }

@@ -12,10 +12,12 @@
 
 namespace gnmr::low::testing {
 
-class PlainFrontEnd final : public FrontEnd {
+class PlainFrontEnd : public FrontEnd {
  public:
   Matrix empty(const Matrix&, Type type, std::int64_t rows, std::int64_t columns) const override {
-    const auto bytes = std::make_shared<std::vector<std::byte>>(static_cast<std::size_t>(rows * columns * 8) + 1);
+    // What nobody has written is no number in any type.
+    const auto bytes =
+        std::make_shared<std::vector<std::byte>>(static_cast<std::size_t>(rows * columns * 8) + 1, std::byte{0xff});
     return {.data = bytes->data(),
             .type = type,
             .rows = rows,
@@ -29,7 +31,29 @@ class PlainFrontEnd final : public FrontEnd {
   }
   Matrix host_like() const override { return {}; }
   void zero(const Matrix& matrix) const override {
-    std::memset(matrix.data, 0, static_cast<std::size_t>(matrix.count()) * 8);
+    std::memset(matrix.data, 0, static_cast<std::size_t>(matrix.count() * bytes_of(matrix.type)));
+  }
+  Matrix part(const Matrix& matrix, std::int64_t first, std::int64_t rows, std::int64_t columns) const override {
+    if (!matrix.is_dense() || (matrix.rows > 1 && matrix.row_stride != matrix.columns)) throw Error("has gaps");
+    if (first + rows * columns > matrix.count()) throw Error("part beyond the matrix");
+    Matrix part = matrix;
+    part.data = matrix.bytes() + first * bytes_of(matrix.type);
+    part.rows = rows;
+    part.columns = columns;
+    part.row_stride = columns;
+    part.column_stride = 1;
+    return part;
+  }
+  void copy_into(const Matrix& from, const Matrix& to) const override {
+    if (from.rows != to.rows || from.columns != to.columns || from.type != to.type) throw Error("another shape");
+    const std::int64_t size = bytes_of(from.type);
+    for (std::int64_t i = 0; i < from.rows; ++i) {
+      for (std::int64_t j = 0; j < from.columns; ++j) {
+        std::memcpy(to.bytes() + (i * to.row_stride + j * to.column_stride) * size,
+                    from.bytes() + (i * from.row_stride + j * from.column_stride) * size,
+                    static_cast<std::size_t>(size));
+      }
+    }
   }
   Matrix to_type(const Matrix& matrix, Type type) const override {
     if (matrix.type == type) return matrix;
@@ -98,8 +122,15 @@ class PlainFrontEnd final : public FrontEnd {
       return sum;
     });
   }
-  Matrix multiply_stretches(const Matrix&, const std::vector<float>&, std::int64_t) const override {
-    throw Error("no Hadamard transform");
+  Matrix multiply_stretches(const Matrix& matrix, const std::vector<float>& entries, std::int64_t size) const override {
+    return made(matrix.rows, matrix.columns, [&](std::int64_t i, std::int64_t j) {
+      if (j / size * size + size > matrix.columns) return at(matrix, i, j);
+      float sum = 0;
+      for (std::int64_t k = 0; k < size; ++k) {
+        sum += at(matrix, i, j / size * size + k) * entries[static_cast<std::size_t>(k * size + j % size)];
+      }
+      return sum;
+    });
   }
   ParallelFor threads(std::int64_t) const override { return run_alone; }
   void* stream(const Matrix&) const override { return nullptr; }
@@ -111,6 +142,11 @@ class PlainFrontEnd final : public FrontEnd {
       for (std::int64_t j = 0; j < matrix.columns; ++j) sum += double{at(matrix, i, j)} * double{at(matrix, i, j)};
     }
     return sum;
+  }
+
+  static std::int64_t bytes_of(Type type) {
+    if (type == Type::float32) return 4;
+    return type == Type::float64 ? 8 : 1;
   }
 
   static float at(const Matrix& matrix, std::int64_t row, std::int64_t column) {
