@@ -22,12 +22,12 @@ namespace {
 
 using testing::PlainFrontEnd;
 
-constexpr std::int64_t kInputs = 144, kOutputs = 24;  // tiles of 128 and what is left of them
+constexpr std::int64_t kInputs = 144, kOutputs = 8;  // tiles of 128 and what is left of them
 constexpr std::size_t kMembers = 5;
 
 /// Rows in each step: none, one, more than a group of 128 beginning within one; in each step others.
 const std::vector<std::vector<std::int32_t>> kRouting = {
-    {7, 0, 1, 133, 20}, {0, 0, 130, 5, 0}, {1, 40, 0, 3, 2}, {0, 0, 0, 0, 0}, {12, 3, 260, 0, 1}};
+    {7, 0, 1, 133, 20}, {0, 0, 130, 5, 0}, {1, 40, 0, 3, 2}, {0, 0, 0, 0, 0}, {12, 3, 131, 0, 1}};
 
 std::vector<std::int32_t> offsets_of(const std::vector<std::int32_t>& rows) {
   std::vector<std::int32_t> offsets = {0};
@@ -442,7 +442,7 @@ TEST_F(WrongMembers, AreRefused) {
   EXPECT_EQ(refusal({0, 4, 4, 9}), by + "row offsets up to the number of rows, 10, got 9");
   EXPECT_EQ(refusal({0, 4, 4, 11}), by + "row offsets up to the number of rows, 10, got 11");
   EXPECT_EQ(refusal({0, 4, 4, 10}, 3 * kOutputs + 1),
-            by + "a weight of as many rows for each of 3 members, got 73 rows");
+            by + "a weight of as many rows for each of 3 members, got 25 rows");
   EXPECT_EQ(refusal({0, 4, 4, 10}, 3 * kOutputs, Place::device),
             by + "row offsets in host memory: those on a device are not supported yet");
   members[1].save_low = true;

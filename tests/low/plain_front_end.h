@@ -74,8 +74,11 @@ class PlainFrontEnd : public FrontEnd {
   Matrix beside(const Matrix& matrix, const Matrix&) const override { return matrix; }
   Matrix multiply(const Matrix& left, const Matrix& right) const override {
     return made(left.rows, right.columns, [&](std::int64_t i, std::int64_t j) {
+      // Most of a test's time is spent here.
+      const float* a = left.floats() + i * left.row_stride;
+      const float* b = right.floats() + j * right.column_stride;
       float sum = 0;
-      for (std::int64_t k = 0; k < left.columns; ++k) sum += at(left, i, k) * at(right, k, j);
+      for (std::int64_t k = left.columns; k > 0; --k, a += left.column_stride, b += right.row_stride) sum += *a * *b;
       return sum;
     });
   }
