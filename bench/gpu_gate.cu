@@ -33,7 +33,7 @@ __global__ void stay(unsigned long long nanoseconds) {
   } while (now - start < nanoseconds);
 }
 
-/// A model of equal tensors, one a unit, with gradients at two places in turn.
+/// A model of equal tensors, one per unit, with gradients at two places in turn.
 class Model {
  public:
   explicit Model(std::uint32_t units)

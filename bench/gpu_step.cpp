@@ -118,7 +118,7 @@ class Bench {
     end();
   }
 
-  /// The same with everything that GNMR does, as the trainer has it: the step before is heard while this one runs.
+  /// The same with everything that GNMR does, as the trainer has it: the step before is reported while this one runs.
   /// `before_gate` is called when the gradients are on their way.
   void watched_step(const std::function<void()>& before_gate = [] {}) {
     const StepPlan plan = supervisor_.begin(++steps_);
@@ -380,7 +380,7 @@ void print_gate_alone(const std::string& recipe) {
   fmt::print(
       "\nThe gate's part of a step (norms, signals, alarm, gate, update, copies) with {} units, the device busy with "
       "a long product: the host is through in {:.1f} microseconds (median); in {} of {} steps the product was still "
-      "running when the step, the hearing of the one before included, was over.\n",
+      "running when the step, the report of the one before included, was over.\n",
       bench.units().units().size(), bench.gate_microseconds(), still_busy, kSteps);
   bench.look_first(true);
   busy_steps();

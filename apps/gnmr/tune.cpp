@@ -263,7 +263,7 @@ void add_tune_command(CLI::App& program, Command& chosen) {
   add_trace_flags(*command, arguments->input);
   command
       ->add_option("--evidence", arguments->evidence_path,
-                   "Errors of low paths (CSV like a trace, one number a unit and step; empty or nan: not measured)")
+                   "Errors of low paths (CSV like a trace, one number per unit and step; empty or nan: not measured)")
       ->type_name("FILE")
       ->group("Input");
   add_amount(*command, "--expected-error", arguments->expected_error,

@@ -42,7 +42,7 @@ thread_local ErrorText thread_error;
 
 constexpr std::size_t kListCount = 9;
 
-// The caller's own mistakes, apart from what gnmr::Error tells.
+// The caller's own mistakes, apart from what gnmr::Error reports.
 struct WrongArgument {
   const char* text;
 };

@@ -37,7 +37,7 @@ class History {
   /// What an observation found.
   struct Findings {
     std::span<const UnitIndex> risks;     // ascending
-    std::span<const RiskRecord> records;  // one a risk
+    std::span<const RiskRecord> records;  // one per risk
     std::uint32_t sampled = 0;
     std::uint32_t finite = 0;
     std::uint32_t finite_risks = 0;

@@ -85,7 +85,7 @@ struct SignalColumns {
 
   std::uint32_t rows;
   const Absences* absences;
-  const Stage* stages;  // one a block
+  const Stage* stages;  // one per block
   const std::uint8_t* zero_muted;
 
   const WeightTable* noise_weights;  // w by count

@@ -11,7 +11,7 @@
 namespace gnmr::engine {
 namespace {
 
-/// Nobody is told; what matters comes back at the end.
+/// Reports nothing on the way; what matters comes back at the end.
 class SilentObserver : public run::TrainObserver {
  public:
   void started(const run::TrainStart&) override {}

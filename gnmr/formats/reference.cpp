@@ -178,8 +178,9 @@ std::uint32_t encode(const Cast& cast, float value, std::uint64_t index) {
 float scale_at(const Cast& cast, const Scaling& scaling, ConstMatrix matrix, std::size_t row, std::size_t col) {
   const Layout layout = layout_of(cast.format);
   const Largest largest = largest_in(matrix, group_at(scaling, matrix, row, col));
-  const bool told = layout.has_nan() || !(largest.nan || (largest.infinity && cast.overflow == Overflow::non_finite));
-  if (!told) return std::numeric_limits<float>::quiet_NaN();
+  const bool is_known =
+      layout.has_nan() || !(largest.nan || (largest.infinity && cast.overflow == Overflow::non_finite));
+  if (!is_known) return std::numeric_limits<float>::quiet_NaN();
   if (scaling.kind == ScaleKind::given) return scaling.scale;
   if (scaling.kind == ScaleKind::float32) {
     return largest.amax == 0 ? 1 : std::max(largest.amax / layout.max, std::numeric_limits<float>::min());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The project's own trace: CSV with the header `step,<unit>,...` and a row a step.
+// The project's own trace: CSV with the header `step,<unit>,...` and a row per step.
 //
 // Goals: hundreds of megabytes per second on one core, no allocation per row, every fault of a file named with line and
 // column. Non-goals: recognising the format (log_detect.h), the order of steps (row_source.h).

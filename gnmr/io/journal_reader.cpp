@@ -103,8 +103,8 @@ Journal read_journal(JournalReader& reader) {
 
 std::uint64_t denied_in(const JournalStepEntry& entry) {
   const auto is_denied = [](const JournalEvent& event) { return event.event == JournalEventKind::denied; };
-  const auto told = static_cast<std::uint64_t>(std::count_if(entry.events.begin(), entry.events.end(), is_denied));
-  return std::max(told, entry.step ? entry.step->denied : 0);
+  const auto listed = static_cast<std::uint64_t>(std::count_if(entry.events.begin(), entry.events.end(), is_denied));
+  return std::max(listed, entry.step ? entry.step->denied : 0);
 }
 
 }  // namespace gnmr::io

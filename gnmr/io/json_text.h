@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pieces of JSON text, appended to a string that the caller reuses.
 //
-// Goals: writers that print a line a step without building a document first; text that any JSON reader accepts
+// Goals: writers that print a line per step without building a document first; text that any JSON reader accepts
 // whatever bytes a name holds.
 // Non-goals: reading JSON and documents in memory (json.h; but what a reader's message says is put in words here),
 // layout.

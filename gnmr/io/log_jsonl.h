@@ -2,7 +2,7 @@
 // JSON Lines: an object per line, with a step and fields of which some are gradient norms.
 //
 // Goals: nested objects (`norms.layers.0.q`), units that appear late, NaN as Python writes it; constant memory.
-// Non-goals: one line a unit. The names of the units are known only after a first pass, so what cannot be rewound is
+// Non-goals: one line per unit. The names of the units are known only after a first pass, so what cannot be rewound is
 // kept in a temporary file.
 #pragma once
 

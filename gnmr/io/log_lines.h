@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Console logs with one line a step and one gradient norm, that of the whole model: llm.c's and Megatron's.
+// Console logs with one line per step and one gradient norm, that of the whole model: llm.c's and Megatron's.
 //
 // Goals: one pass, also from a pipe; lines of other programs in between do no harm.
 // Non-goals: anything else that such a line says.

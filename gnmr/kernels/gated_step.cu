@@ -13,12 +13,12 @@ namespace gnmr::kernels {
 namespace {
 
 /// What the host sends the device for a step. Addresses of gradients follow, those of the optimizer's, and flags.
-struct Told {
+struct Sent {
   double learning_rate;
   const double* loss;
   HoldRule hold;
 };
-static_assert(sizeof(Told) % alignof(void*) == 0);
+static_assert(sizeof(Sent) % alignof(void*) == 0);
 
 /// What the device sends the host. The sums of all parameters follow, and the bytes that the host wants with them.
 struct Results {
@@ -29,9 +29,9 @@ struct Results {
 static_assert(sizeof(Results) % alignof(double) == 0);
 
 /// Takes over what the host sent, and the loss, which may not be there any more when the step is over.
-__global__ void __launch_bounds__(kCopyThreads) fetch(const Told* told, Word* to, std::size_t count, Results* results) {
-  copy_words(reinterpret_cast<const Word*>(told), to, count);
-  if (blockIdx.x == 0 && threadIdx.x == 0) results->loss = *told->loss;
+__global__ void __launch_bounds__(kCopyThreads) fetch(const Sent* sent, Word* to, std::size_t count, Results* results) {
+  copy_words(reinterpret_cast<const Word*>(sent), to, count);
+  if (blockIdx.x == 0 && threadIdx.x == 0) results->loss = *sent->loss;
 }
 
 /// Sends the host the results and, behind them, what else it wants.
@@ -77,7 +77,7 @@ struct GatedStep::Impl {
   std::size_t result_bytes(std::size_t more) const {
     return sizeof(Results) + settings.parameters * sizeof(double) + more;
   }
-  static constexpr std::size_t kGradientsAt = sizeof(Told);
+  static constexpr std::size_t kGradientsAt = sizeof(Sent);
   std::size_t optimized_at() const { return kGradientsAt + gradient_count * sizeof(const void*); }
   std::size_t flags_at() const { return optimized_at() + gradient_of_tensor.size() * sizeof(const void*); }
   std::size_t told_words() const { return words_for(flags_at() + settings.units); }
@@ -89,12 +89,12 @@ struct GatedStep::Impl {
     gradient_count = inputs.gradients.size();
     if (reserved_words == told_words()) return;
     reserved_words = told_words();
-    told.reserve(reserved_words);
+    sent.reserve(reserved_words);
     ++shapes;
   }
 
-  void write_told(const GatedStepInputs& inputs, std::byte* to) const {
-    const Told first{.learning_rate = inputs.optimizer.learning_rate, .loss = inputs.loss, .hold = inputs.hold};
+  void write_sent(const GatedStepInputs& inputs, std::byte* to) const {
+    const Sent first{.learning_rate = inputs.optimizer.learning_rate, .loss = inputs.loss, .hold = inputs.hold};
     std::memcpy(to, &first, sizeof first);
     auto* const gradients = reinterpret_cast<const void**>(to + kGradientsAt);
     for (std::size_t i = 0; i < inputs.gradients.size(); ++i) gradients[i] = inputs.gradients[i].data;
@@ -107,12 +107,12 @@ struct GatedStep::Impl {
 
   /// All launches of a step.
   void queue(const GatedStepInputs& inputs, const Slot& slot, cudaStream_t stream) {
-    const auto* const bytes = reinterpret_cast<const std::byte*>(told.data());
-    const auto* const first = reinterpret_cast<const Told*>(bytes);
+    const auto* const bytes = reinterpret_cast<const std::byte*>(sent.data());
+    const auto* const first = reinterpret_cast<const Sent*>(bytes);
     auto* const found = reinterpret_cast<Results*>(results.data());
     auto* const sums = reinterpret_cast<double*>(found + 1);
-    fetch<<<blocks_to_copy(reserved_words), kCopyThreads, 0, stream>>>(reinterpret_cast<const Told*>(slot.told.data()),
-                                                                       told.data(), reserved_words, found);
+    fetch<<<blocks_to_copy(reserved_words), kCopyThreads, 0, stream>>>(reinterpret_cast<const Sent*>(slot.sent.data()),
+                                                                       sent.data(), reserved_words, found);
     check_launch("fetch");
     norms.sum_squares_at(reinterpret_cast<const void* const*>(bytes + kGradientsAt), sums, stream);
     norms.clip(sums, settings.max_norm, {.gate = &found->gate}, stream);
@@ -147,7 +147,7 @@ struct GatedStep::Impl {
   std::uint64_t recordings = 0;
   DeviceArray<double> unit_norms;
   DeviceArray<std::uint8_t> sampled;
-  DeviceArray<Word> told;
+  DeviceArray<Word> sent;
   DeviceArray<std::byte> results;
   RecordingStream recording;
   std::array<Slot, 2> slots;  // after what they read and write: they wait for it
@@ -201,14 +201,14 @@ StepTicket GatedStep::run(const GatedStepInputs& inputs, void* stream) {
   slot.number = 0;  // until it is queued
   if (slot.recorded != now) {
     slot.recorded = {};
-    slot.told.reserve(self.reserved_words * sizeof(Word));
+    slot.sent.reserve(self.reserved_words * sizeof(Word));
     slot.results.reserve(self.result_bytes(inputs.more.count));
     slot.more_bytes = inputs.more.count;
     slot.graph.record(self.recording, [&](cudaStream_t on) { self.queue(inputs, slot, on); });
     slot.recorded = now;
     ++self.recordings;
   }
-  self.write_told(inputs, slot.told.data());
+  self.write_sent(inputs, slot.sent.data());
   slot.graph.launch(stream_of(stream));
   slot.sent(number, stream_of(stream));
   self.steps = number;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Signals and alarm of all units on the device, before the update: the alarm keeps it back without the host.
+// Signals and alarm of all units on the device, before the update: the alarm holds it without the host.
 //
 //   UnitSignals signals(units, {.rules = signal_rules(options), .window = ..., .alarm = {...}});
 //   signals.set_flags(flags, stream);                                    // where a decision changed them

@@ -36,7 +36,7 @@ io::FileDescriptor opened(const std::string& path, int flags) {
     ::execv(arguments[0], arguments);
   }
   const int error = errno;
-  [[maybe_unused]] const ssize_t told = ::write(failure, &error, sizeof error);
+  [[maybe_unused]] const ssize_t written = ::write(failure, &error, sizeof error);
   ::_exit(127);
 }
 

@@ -131,11 +131,11 @@ std::string fault_tables_markdown(const std::vector<FaultTable>& tables) {
     if (!table.summary.notes.empty()) text += "\n";
     for (const std::string& note : table.summary.notes) text += "- " + note + "\n";
   }
-  std::set<std::string> told;
+  std::set<std::string> explained;
   text += "\n## Columns\n\n";
   for (const FaultTable& table : tables) {
     for (const SummaryColumn& column : table.summary.columns) {
-      if (told.insert(column.key).second) text += fmt::format("- *{}*: {}\n", column.title, column.help);
+      if (explained.insert(column.key).second) text += fmt::format("- *{}*: {}\n", column.title, column.help);
     }
   }
   return text;

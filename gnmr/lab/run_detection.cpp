@@ -60,8 +60,8 @@ std::optional<Detection> detection_in(const io::Journal& journal, const std::str
   const std::vector<io::JournalEvent> nothing;
   for (io::TruthRow row; truth.next(row);) {
     while (entry != journal.steps.end() && entry->number < row.step) ++entry;
-    const bool told = entry != journal.steps.end() && entry->number == row.step;
-    score.add(row.faulty, recoveries.decision(row.step, told ? entry->events : nothing));
+    const bool is_listed = entry != journal.steps.end() && entry->number == row.step;
+    score.add(row.faulty, recoveries.decision(row.step, is_listed ? entry->events : nothing));
   }
   return Detection{.faults = score.faults(),
                    .recall = score.recall(),

@@ -155,16 +155,16 @@ std::vector<std::string> option_texts(const std::string& options_path) {
 
 std::vector<SettingText> told_settings(const run::TrainSettings& settings) {
   const run::TrainSettings defaults;
-  std::vector<SettingText> told;
+  std::vector<SettingText> texts;
   for (const run::SettingSpec& spec : run::setting_specs()) {
     std::string text = run::setting_text(spec, settings);
-    if (text != run::setting_text(spec, defaults)) told.push_back({std::string(spec.name), std::move(text)});
+    if (text != run::setting_text(spec, defaults)) texts.push_back({std::string(spec.name), std::move(text)});
   }
   for (const OptionSpec& spec : option_specs()) {
     const double value = spec.get(settings.options);
-    if (value != spec.default_value) told.push_back({std::string(spec.name), io::option_text(spec, value)});
+    if (value != spec.default_value) texts.push_back({std::string(spec.name), io::option_text(spec, value)});
   }
-  return told;
+  return texts;
 }
 
 std::vector<std::string> train_arguments(const run::TrainSettings& settings) {

@@ -302,16 +302,16 @@ class RowBuilder {
 }  // namespace
 
 SummaryRow summary_row(const Comparison& comparison, std::size_t arm) {
-  const Arm& told = comparison.arms[arm];
+  const Arm& shown = comparison.arms[arm];
   const Cells& cells = comparison.cells[arm];
-  SummaryRow row{.arm = told.name, .label = told.label};
+  SummaryRow row{.arm = shown.name, .label = shown.label};
   if (cells.empty()) {
     row.cells["seeds"] = {.text = fmt::format("0 of {}", comparison.seeds), .value = 0};
     return row;
   }
   RowBuilder builder(comparison, row, cells);
   builder.add_losses();
-  builder.add_gains(told.rule);
+  builder.add_gains(shown.rule);
   builder.add_control();
   builder.add_detection();
   builder.add_harm();

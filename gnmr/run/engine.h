@@ -3,7 +3,7 @@
 //
 // A program loads `libgnmr_engine` and asks for `gnmr_engine_open`; programs that only replay logs never load it.
 //
-// Goals: no torch in the interface; the engine tells, the program prints. Non-goals: an interface for others: program
+// Goals: no torch in the interface; the engine reports, the program prints. Non-goals: an interface for others: program
 // and engine are built together, and `kEngineInterface` makes sure of it.
 #pragma once
 
@@ -44,7 +44,7 @@ struct ControlCounts {
   std::uint64_t trials = 0;           // steps that were run again in high precision
   std::uint64_t replays = 0;          // steps that were run again with the new units
   std::uint64_t standing = 0;         // units in standing recovery after the last decision
-  std::uint64_t held = 0;             // steps whose update a gate kept back (lag 1)
+  std::uint64_t held = 0;             // steps whose update a gate held (lag 1)
 };
 
 /// Where the time of the steps of one process went.
@@ -68,7 +68,7 @@ struct TrainOutcome {
   StepSeconds seconds = {};
 };
 
-/// Who is told. All calls come from the thread that called `train`.
+/// Who gets the reports. All calls come from the thread that called `train`.
 class TrainObserver {
  public:
   virtual ~TrainObserver() = default;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// evidence.jsonl: what the casts of a unit did to its values, a line a unit.
+// evidence.jsonl: what the casts of a unit did to its values, a line per unit.
 //
 //   {"kind":"evidence","step":57,"unit":"layers.2.up","relative_error":0.61,"saturated":0.18,"flushed":0.002}
 //

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// harm.jsonl: how far an injected fault moves the gradient of a batch, a line a step and layer.
+// harm.jsonl: how far an injected fault moves the gradient of a batch, a line per step and layer.
 //
 //   {"kind":"harm","step":57,"layer":"layers.2.up","distance":0.43}
 //

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// metrics.jsonl: what the training loop measured, a line a step or evaluation.
+// metrics.jsonl: what the training loop measured, a line per step or evaluation.
 //
 //   {"kind":"train","step":1,"loss":5.5,"lr":0.001,"grad_norm":1.25,"clip":0.8,"applied":true,"tokens":2048,
 //    "seconds":0.11,"recovered":0,"high":0}

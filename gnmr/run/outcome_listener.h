@@ -42,7 +42,7 @@ struct ReportedRun {
   PlannedStep plan = {};          // `in_force`: its decisions are carried out
   PassKind ran = PassKind::step;  // as planned, but for a trial or a replay that failed
   bool is_first = true;           // false: with lag 0, the rerun of a step
-  bool is_decided = false;        // the outcome has the decision of the step, and nobody was told of it before
+  bool is_decided = false;        // the outcome has the decision of the step, and no listener had it before
   bool norms_dropped = false;     // since it was held for a trial
 };
 

@@ -31,7 +31,7 @@ class SelfAudit : public OutcomeListener {
 
   void reported(const ReportedRun& run) override;
 
-  /// With lag 0: why to watch only, by the report that was heard last; asked for once.
+  /// With lag 0: why to watch only, by the report that came last; asked for once.
   std::optional<std::string> take_conclusion() { return std::exchange(conclusion_, std::nullopt); }
 
   /// With lag 1: whether the step that begins is the first that is only watched. The step after the one that was

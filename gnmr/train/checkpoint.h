@@ -4,7 +4,7 @@
 //   checkpoints/step-00000050/
 //     model.safetensors, config.json   weights under Hugging Face's names: transformers loads it
 //     optimizer.safetensors            moments and steps
-//     low_path.safetensors             what low paths remember; absent where they have nothing
+//     low_path.safetensors             state of the low paths; absent where there is none
 //     controller.gnmr                  the controller's state; absent where there is none
 //     trainer.json                     step, settings, versions, sizes of the files above
 //     checksums.json                   CRC-32C of every tensor and of all other bytes (gnmr/io/checksum_manifest.h)

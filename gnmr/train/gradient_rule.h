@@ -36,10 +36,10 @@ class GradientRule {
  public:
   virtual ~GradientRule() = default;
 
-  /// Looks at a step and remembers it.
+  /// Takes a step into its history.
   virtual GradientAction act(const GradientView& view) = 0;
 
-  /// Everything that it remembers, for a checkpoint; `restore` is an `Error` for bytes that are not its own.
+  /// Its whole state, for a checkpoint; `restore` is an `Error` for bytes that are not its own.
   virtual std::string save() const = 0;
   virtual void restore(const std::string& bytes) = 0;
 };

@@ -2,7 +2,7 @@
 // AdamW over a model's named parameters: in torch's fused kernel on the CPU, in our own on a CUDA device.
 //
 // Two groups: matrices decay, norms, biases and embeddings do not. A parameter without a gradient (an expert that saw
-// no token) is passed over: neither its moments nor its own count of steps change.
+// no token) is skipped: neither its moments nor its own count of steps change.
 //
 // Goals: the arithmetic of torch.optim.AdamW; the clip coefficient is folded in, without a pass of its own; the state
 // is there from the beginning and has names, so that a checkpoint is a list of tensors. Non-goals: sharding, other

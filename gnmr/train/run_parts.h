@@ -29,8 +29,8 @@ namespace gnmr::train {
 /// The parts of one run. Each may refer to those before it, so they stay where they are; all that may be empty but the
 /// experiment and the gate is there once the run is built.
 struct RunParts {
-  RunParts(const run::TrainSettings& given, run::TrainObserver& told, nn::Collective& together)
-      : settings(given), observer(told), ranks(together) {}
+  RunParts(const run::TrainSettings& given, run::TrainObserver& watcher, nn::Collective& together)
+      : settings(given), observer(watcher), ranks(together) {}
   RunParts(const RunParts&) = delete;
   RunParts& operator=(const RunParts&) = delete;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The gate between gradients and weights in a run with lag 1: it judges a pass by its norms, beside the step, and makes
-// the update or keeps it back. "With a gate" in docs/algorithm.md; gnmr/core/step_planner.h plans what it may do.
+// the update or holds it. "With a gate" in docs/algorithm.md; gnmr/core/step_planner.h plans what it may do.
 //
 // Goals: one interface for the host's gate and for one that stands on a device, where nothing waits; the same norms and
 // flags close both. Non-goals: decisions, errors of low paths, what becomes of a held batch.
@@ -17,23 +17,23 @@
 
 namespace gnmr::train {
 
-/// What a gate is told of a step.
+/// What a gate needs to know of a step.
 struct GateStep {
   HoldRule hold = HoldRule::never;
   std::span<const std::uint8_t> flags;  // gate_flag per unit, as the plan has them
   double learning_rate = 0;
 };
 
-/// A gate belongs to one run and one thread; `pass` is called once a step, in their order.
+/// A gate belongs to one run and one thread; `pass` is called once per step, in their order.
 class StepGate {
  public:
   virtual ~StepGate() = default;
 
-  /// Takes over what a controller remembers of the units' norms: where a run begins or goes on. All steps so far must
+  /// Takes over the controller's history of the units' norms: where a run begins or goes on. All steps so far must
   /// have been decided.
   virtual void load(const ControllerState& state) = 0;
 
-  /// Looks at the norms in `numbers` and remembers them, or forgets them where it holds the step for a trial. The
+  /// Looks at the norms in `numbers` and takes them into its history, but not where it holds the step for a trial. The
   /// gradients of the pass are those of the parameters now: unless the step is held, or they are not finite, the
   /// optimizer makes its update with them. `held` and `update` of the numbers say what was done, when they are read.
   virtual void pass(BatchNumbers& numbers, const GateStep& step) = 0;

@@ -6,7 +6,7 @@
 namespace gnmr::train {
 
 kernels::SignalSettings signal_settings(const Options& options, Selector selector) {
-  // No patrol is heard here, so no other selector has anything to say.
+  // There are no errors of a patrol here, so no other selector has anything to say.
   if (selector != Selector::trial) selector = Selector::norms;
   return {.rules = signal_rules(options),
           .window = static_cast<std::uint32_t>(options.window),

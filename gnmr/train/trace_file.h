@@ -2,7 +2,7 @@
 // A trace that a run writes beside its journal: norms.csv, what `gnmr replay` and `gnmr tune` read, and errors.csv,
 // what `gnmr tune --evidence` reads.
 //
-// Goals: one row a step. Non-goals: a file that a full disk must not lose lines of; going on in a file: a run that is
+// Goals: one row per step. Non-goals: a file that a full disk must not lose lines of; going on in a file: a run that is
 // resumed begins another one.
 #pragma once
 

@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands.add_parser("options", help="the controller's options: names, defaults, ranges, what they mean")
     commands.add_parser("recipes", help="the built-in recipes for attach(recipe=...)")
     replay = commands.add_parser("replay", help="the decisions that a trace of gradient norms gives")
-    replay.add_argument("trace", help="a CSV file with a norm a unit and step, or a training log")
+    replay.add_argument("trace", help="a CSV file with a norm per unit and step, or a training log")
     replay.add_argument("--preset", default="default", help="default or paper")
     replay.add_argument("--run", default="", help="which run of a W&B export or of a folder of TensorBoard runs")
     pages.add_commands(commands)

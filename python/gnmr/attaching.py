@@ -127,7 +127,7 @@ def attach(
             disarm_after=settings["disarm_after"],
             journal=os.path.join(folder, "journal.jsonl") if folder else "",
             signals=os.path.join(folder, "signals.bin") if folder else "",
-            # A row has a number a unit: with many of them every step would be most of what is written.
+            # A row has a number per unit: with many of them every step would be most of what is written.
             signals_every=max(1, len(joined.found.units) // 1000),
             existing="refuse" if next_step is None else "resume",
             next_step=next_step or 1,

@@ -109,7 +109,7 @@ void bind_clipped_norms(nb::module_& module) {
       .def("sum", &DeviceNorms::sum, "pointers"_a, "types"_a, "stream"_a, nb::call_guard<nb::gil_scoped_release>(),
            "Queues the sums of squares: addresses (0: there is none) and types (0 float32, 1 bfloat16, 2 float16).")
       .def_prop_ro("sums_address", &DeviceNorms::sums_address,
-                   "Where they are on the device, doubles, one a unit and one of all that belongs to none: to be "
+                   "Where they are on the device, doubles, one per unit and one of all that belongs to none: to be "
                    "reduced over ranks between `sum` and `finish`.")
       .def_prop_ro("total_norm_address", &DeviceNorms::total_norm_address,
                    "Where the norm of all gradients is on the device after `finish`, a double.")
@@ -124,13 +124,13 @@ void bind_clipped_norms(nb::module_& module) {
            "them with (0 where the norm is not finite). The views below are of that step then.")
       .def_prop_ro(
           "norms", [](const DeviceNorms& self) { return norms_view(self.norms(), nb::find(self)); },
-          "One a unit; valid until the next `read`.")
+          "One per unit; valid until the next `read`.")
       .def_prop_ro(
           "sampled", [](const DeviceNorms& self) { return norms_view(self.sampled(), nb::find(self)); },
-          "One a unit, 0: no gradient; valid until the next `read`.")
+          "One per unit, 0: no gradient; valid until the next `read`.")
       .def_prop_ro(
           "sums", [](const DeviceNorms& self) { return norms_view(self.sums(), nb::find(self)); },
-          "Squared norms, one a unit and one of all that belongs to none; valid until the next `read`.");
+          "Squared norms, one per unit and one of all that belongs to none; valid until the next `read`.");
 }
 
 }  // namespace gnmr::python

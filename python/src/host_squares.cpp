@@ -130,14 +130,14 @@ void bind_host_squares(nb::module_& module) {
            "where given, are sums of squares that were made elsewhere, below 0 for tensors with an address or none.")
       .def_prop_ro(
           "norms", [](const HostSquares& self) { return squares_view(self.norms(), nb::find(self)); },
-          nb::sig("def norms(self) -> memoryview"), "One a unit; valid until the next measurement.")
+          nb::sig("def norms(self) -> memoryview"), "One per unit; valid until the next measurement.")
       .def_prop_ro(
           "sampled", [](const HostSquares& self) { return squares_view(self.sampled(), nb::find(self)); },
-          nb::sig("def sampled(self) -> memoryview"), "One a unit, 0: no gradient; valid until the next measurement.")
+          nb::sig("def sampled(self) -> memoryview"), "One per unit, 0: no gradient; valid until the next measurement.")
       .def_prop_ro(
           "sums", [](const HostSquares& self) { return squares_view(self.sums(), nb::find(self)); },
           nb::sig("def sums(self) -> memoryview"),
-          "Squared norms, one a unit and one of all that belongs to none; valid until the next measurement.")
+          "Squared norms, one per unit and one of all that belongs to none; valid until the next measurement.")
       .def("set_unit", &HostSquares::set_unit, "unit"_a, "square"_a,
            "The squared norm of a unit that is not made from tensors' gradients, below 0: it has none. Clipping does "
            "not "

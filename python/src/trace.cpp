@@ -33,12 +33,12 @@ void bind_trace(nb::module_& module) {
       .def_ro("step", &TraceRowValue::step)
       .def_prop_ro(
           "norms", [](const TraceRowValue& self) { return view_of(self.norms, nb::find(self)); },
-          nb::sig("def norms(self) -> memoryview"), "One a unit; 0 where there is no sample.")
+          nb::sig("def norms(self) -> memoryview"), "One per unit; 0 where there is no sample.")
       .def_prop_ro(
           "sampled", [](const TraceRowValue& self) { return view_of(self.sampled, nb::find(self)); },
-          nb::sig("def sampled(self) -> memoryview"), "One a unit, 0: no sample.");
+          nb::sig("def sampled(self) -> memoryview"), "One per unit, 0: no sample.");
   nb::class_<Trace>(module, "Trace",
-                    "Gradient norms of a run, from a CSV file or from other people's logs; gives a row a step.")
+                    "Gradient norms of a run, from a CSV file or from other people's logs; gives a row per step.")
       .def(
           "__init__",
           [](Trace* self, const std::string& path, const std::string& run) {

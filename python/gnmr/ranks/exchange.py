@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The one all-reduce of a step: numbers of units, and what ranks report to each other.
 
-    sums of squares   one a unit and one of all that belongs to none; of copies one counts, but what is not finite
+    sums of squares   one per unit and one of all that belongs to none; of copies one counts, but what is not finite
                       on any of them is not finite for all
-    samples           one a unit
-    errors            of a patrol or a trial: differences, references and samples, one a unit and site
+    samples           one per unit
+    errors            of a patrol or a trial: differences, references and samples, one per unit and site
     head              faults, failures, skipped steps, the kill switch, the checksum of the step before
 
 Goals: every rank reads the same numbers, so every rank decides the same; the collective is entered in every step,

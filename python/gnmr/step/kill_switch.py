@@ -19,7 +19,7 @@ FILE_VARIABLE = "GNMR_CONTROL"
 
 
 class KillSwitch:
-    """Looks once a step for a mode that somebody asks for."""
+    """Looks once per step for a mode that somebody asks for."""
 
     def __init__(self, path: str, signals: bool, *, leads: bool = True) -> None:
         """`leads` False: another rank looks at files and the environment; a signal may come to any."""

@@ -21,7 +21,7 @@ _MOST_NAMES = 32  # of a list in a line
 
 
 class JsonLines:
-    """A listener that writes a line a step: `{"step": 7, "mode": "armed", "total_norm": 1.2, ...}`.
+    """A listener that writes a line per step: `{"step": 7, "mode": "armed", "total_norm": 1.2, ...}`.
 
     `every`: only every so many steps, and those in which something happened. `most_bytes`: of each of the two files.
     A process that goes on with a folder appends.
