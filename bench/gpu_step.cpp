@@ -93,7 +93,7 @@ class Bench {
                                        .largest_norm = kClip})),
         plain_gate_(at::zeros({static_cast<std::int64_t>(sizeof(kernels::Gate))},
                               at::TensorOptions().dtype(at::kByte).device(kDevice))) {
-    gate_->load(supervisor_.controller().save());
+    gate_->load(supervisor_.controller());
     sums_ = at::zeros({static_cast<std::int64_t>(units_.parameters().size())},
                       at::TensorOptions().dtype(at::kDouble).device(kDevice));
     const std::int64_t positions = std::min(kSequence, config.max_positions);

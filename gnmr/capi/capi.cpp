@@ -5,6 +5,7 @@
 #include <cstring>
 #include <exception>
 #include <new>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,6 +16,7 @@
 #include "gnmr.h"
 #include "gnmr/core/controller.h"
 #include "gnmr/core/error.h"
+#include "gnmr/core/host_gate.h"
 #include "gnmr/io/json_text.h"
 #include "gnmr/io/options_json.h"
 #include "gnmr/io/plan_sections.h"
@@ -64,6 +66,7 @@ struct gnmr_controller {
     keep_list(GNMR_LIST_MEASURE, given.measure);
     paths.assign(given.path.begin(), given.path.end());
     gate_flags.assign(given.gate_flags.begin(), given.gate_flags.end());
+    hold = given.hold;
     last_step = given.step;
   }
 
@@ -91,6 +94,8 @@ struct gnmr_controller {
   void keep_loaded(std::int64_t decided_step) {
     keep(gnmr::Outcome{});
     keep(gnmr::StepPlan{});
+    gate.reset();
+    gated_step.reset();
     const std::vector<gnmr::UnitState> saved = controller.save().units;
     std::vector<gnmr::UnitIndex> standing;
     gnmr::Decision loaded{.step = decided_step, .recovered = controller.recovered()};
@@ -111,7 +116,10 @@ struct gnmr_controller {
   std::int64_t last_step = 0;            // that has begun
   std::vector<std::uint8_t> paths;       // in it, per unit; empty: none has begun
   std::vector<std::uint8_t> gate_flags;  // likewise; empty: there is no gate
-  gnmr::Outcome outcome;                 // of the last report; what its views showed is below
+  gnmr::HoldRule hold = gnmr::HoldRule::never;
+  std::optional<gnmr::HostGate> gate;      // lag 1, from the first step on; ahead of the controller's histories
+  std::optional<std::int64_t> gated_step;  // that it judged last
+  gnmr::Outcome outcome;                   // of the last report; what its views showed is below
   std::vector<gnmr::Finding> findings;
   std::vector<double> clip;
   gnmr::Decision decision;  // the last one; its lists are in `lists`
@@ -307,6 +315,8 @@ gnmr_status gnmr_begin(gnmr_controller* controller, int64_t step, gnmr_plan* pla
   return guarded(controller, GNMR_ERROR_INPUT, [&] {
     require_controller(controller);
     require(plan == nullptr || plan->struct_size >= sizeof(std::size_t), "struct_size is not set");
+    const bool has_gate = controller->controller.options().lag == 1 && controller->controller.backend().can_hold;
+    if (has_gate && !controller->gate) controller->gate.emplace(controller->controller);
     const gnmr::StepPlan& made = controller->controller.begin(step);
     controller->keep(made);
     if (plan == nullptr) return;
@@ -337,6 +347,27 @@ gnmr_status gnmr_gate_flags(const gnmr_controller* controller, uint8_t* flags, s
     const std::vector<std::uint8_t>& made = controller->gate_flags;
     if (made.empty() && count > 0) throw gnmr::Error("expected lag 1 and gnmr_begin() before gnmr_gate_flags()");
     std::copy(made.begin(), made.end(), flags);
+  });
+}
+
+gnmr_status gnmr_gate_holds(gnmr_controller* controller, const gnmr_report* report, int32_t* held) {
+  return guarded(controller, GNMR_ERROR_INPUT, [&] {
+    require_controller(controller);
+    require(held != nullptr, "held is NULL");
+    const gnmr::StepReport read = read_report(report);
+    if (controller->gate_flags.empty() || !controller->gate) {
+      throw gnmr::Error("expected lag 1, a backend that can hold, and gnmr_begin() before gnmr_gate_holds()");
+    }
+    if (read.step != controller->last_step) {
+      throw gnmr::Error("step " + std::to_string(read.step) + ": the gate judges the step that has begun last, " +
+                        std::to_string(controller->last_step));
+    }
+    if (controller->gated_step == read.step) {
+      throw gnmr::Error("step " + std::to_string(read.step) + ": the gate has judged it already");
+    }
+    const gnmr::StepPlan plan{.step = read.step, .hold = controller->hold, .gate_flags = controller->gate_flags};
+    *held = controller->gate->holds(plan, read.norms, read.sampled) ? 1 : 0;
+    controller->gated_step = read.step;
   });
 }
 

@@ -568,15 +568,8 @@ RestoreReport Controller::restore(const ControllerState& state, const PlanState&
   const bool has_errors = state.sites == fresh->errors.sites() && state.sites != 0 && !report.error_beta_changed;
   const bool has_levels = !state.levels.empty() && fresh->levels.is_on() && !report.sites_changed;
   std::unordered_map<std::string_view, std::size_t> saved;
-  std::uint32_t most = 0;
-  for (std::size_t index = 0; index < state.units.size(); ++index) {
-    const UnitState& unit = state.units[index];
-    saved.emplace(unit.name, index);
-    most = std::max({most, unit.samples, unit.changes});
-  }
-  history.start_from(most);
-  WeightTable mean_weights(options.beta);
-  mean_weights.extend_to(most);
+  for (std::size_t index = 0; index < state.units.size(); ++index) saved.emplace(state.units[index].name, index);
+  const WeightTable mean_weights = history.start_from(state.units);
   for (UnitIndex unit = 0; unit < fresh->units.size(); ++unit) {
     const auto found = saved.find(fresh->units[unit].name);
     if (found == saved.end()) {

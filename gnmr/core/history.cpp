@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "gnmr/core/gate_rule.h"
 #include "gnmr/core/signal_rules.h"
 
 namespace gnmr {
@@ -289,11 +290,20 @@ void History::save_unit(UnitIndex unit, UnitState& state) const {
   }
 }
 
-void History::start_from(std::uint32_t rows) {
+void History::set_zero_muted(std::span<const std::uint8_t> gate_flags) {
+  for (std::size_t unit = 0; unit < units_; ++unit) zero_muted_[unit] = gate_flags[unit] & gate_flag::kZeroMuted;
+}
+
+WeightTable History::start_from(std::span<const UnitState> saved) {
   assert(rows_ == 0);
-  rows_ = std::min(rows, kCountCap);
+  std::uint32_t most = 0;
+  for (const UnitState& unit : saved) most = std::max({most, unit.samples, unit.changes});
+  WeightTable mean_weights(rules_.beta);
+  mean_weights.extend_to(most);
+  rows_ = std::min(most, kCountCap);
   std::fill_n(absences_.data(), padded_, Absences{.uncounted = rows_, .unlearned = rows_, .unsampled = 0, .unused = 0});
   noise_weights_.extend_to(rows_);
+  return mean_weights;
 }
 
 void History::restore_unit(UnitIndex unit, const UnitState& state, Keep keep, const WeightTable& mean_weights) {

@@ -77,15 +77,18 @@ class History {
   /// Copies the history of one unit out.
   void save_unit(UnitIndex unit, UnitState& state) const;
 
-  /// Readies a new history for units that bring up to `rows` samples; comes before `restore_unit`.
-  void start_from(std::uint32_t rows);
+  /// The gate's form of `mute_zero`: gate_flag::kZeroMuted per unit, for the next observation.
+  void set_zero_muted(std::span<const std::uint8_t> gate_flags);
+
+  /// Readies a new history for units with these histories; comes before `restore_unit`. Weights of their means.
+  WeightTable start_from(std::span<const UnitState> saved);
 
   /// What of a saved history still holds under the current options.
   struct Keep {
     bool means;
     bool changes;
   };
-  /// `mean_weights` knows every count that the state brings.
+  /// `mean_weights` are those of `start_from`.
   void restore_unit(UnitIndex unit, const UnitState& state, Keep keep, const WeightTable& mean_weights);
 
  private:

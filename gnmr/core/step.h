@@ -21,8 +21,8 @@ namespace gnmr {
 struct Backend {
   bool can_rerun = false;   // a step can run again before its update; without: neither trial nor replay
   bool can_hold = true;     // `Outcome::action` and `clip` are followed; without: no guard. With lag 1 also: there is a
-                            // gate that follows `StepPlan::hold`; a caller without one says false, else alarms by
-                            // norms, which the gate should have raised, are lost
+                            // gate that follows `StepPlan::hold` (host_gate.h, say); a caller without one says false,
+                            // else alarms by norms, which the gate should have raised, are lost
   std::uint32_t sites = 1;  // errors per unit, up to kMostSites; 0: no errors, and the selector is `norms`
   std::vector<double> expected_errors = {};  // the format's own error per site, 0: unknown; empty: none is known
 };

@@ -257,12 +257,9 @@ std::unique_ptr<StepGate> RunBuilder::make_gate(bool on_device) const {
                              .selector = controller.selector(),
                              .largest_norm = parts_.settings.clip});
   } else {
-    gate = make_host_gate({.optimizer = *parts_.optimizer,
-                           .options = controller.options(),
-                           .selector = controller.selector(),
-                           .units = static_cast<std::uint32_t>(parts_.units->units().size())});
+    gate = make_host_gate(*parts_.optimizer, controller);
   }
-  gate->load(controller.save());
+  gate->load(controller);
   return gate;
 }
 

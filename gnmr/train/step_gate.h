@@ -31,7 +31,7 @@ class StepGate {
 
   /// Takes over the controller's history of the units' norms: where a run begins or goes on. All steps so far must
   /// have been decided.
-  virtual void load(const ControllerState& state) = 0;
+  virtual void load(const Controller& controller) = 0;
 
   /// Looks at the norms in `numbers` and takes them into its history, but not where it holds the step for a trial. The
   /// gradients of the pass are those of the parameters now: unless the step is held, or they are not finite, the
@@ -39,16 +39,8 @@ class StepGate {
   virtual void pass(BatchNumbers& numbers, const GateStep& step) = 0;
 };
 
-/// What the host's gate works on; all of it outlives the gate.
-struct HostGateParts {
-  AdamW& optimizer;
-  Options options;
-  Selector selector;  // in force
-  std::uint32_t units = 0;
-};
-
-/// The gate on the host, by the reference of the device's kernels.
-std::unique_ptr<StepGate> make_host_gate(const HostGateParts& parts);
+/// The gate on the host (gnmr/core/host_gate.h); the optimizer outlives it.
+std::unique_ptr<StepGate> make_host_gate(AdamW& optimizer, const Controller& controller);
 
 /// What a gate on a device works on; all of it outlives the gate.
 struct DeviceGateParts {

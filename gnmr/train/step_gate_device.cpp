@@ -6,13 +6,21 @@
 #include <utility>
 
 #include "gnmr/core/error.h"
+#include "gnmr/core/signal_rules.h"
 #include "gnmr/kernels/gated_step.h"
 #include "gnmr/torch/device_stream.h"
 #include "gnmr/train/step_gate.h"
-#include "gnmr/train/step_gate_signals.h"
 
 namespace gnmr::train {
 namespace {
+
+/// The rules of the gate's alarm. There are no errors of a patrol here, so no other selector has anything to say.
+kernels::SignalSettings signal_settings(const Options& options, Selector selector) {
+  const bool by_trial = selector == Selector::trial;
+  return {.rules = signal_rules(options),
+          .window = static_cast<std::uint32_t>(options.window),
+          .alarm = {.common_share = options.common_share, .selector = by_trial ? Selector::trial : Selector::norms}};
+}
 
 /// The numbers of a step on their way to the host.
 class DevicePending : public PendingNumbers {
@@ -59,8 +67,8 @@ class DeviceGate : public StepGate {
     gated_.set_tensors(parts_.optimizer.kernel_tensors(), gradient_of_tensor, nn::current_stream(device_));
   }
 
-  void load(const ControllerState& state) override {
-    gated_.signals().load(kernels::memory_of(state, settings_), nn::current_stream(device_));
+  void load(const Controller& controller) override {
+    gated_.signals().load(kernels::memory_of(controller.save(), settings_), nn::current_stream(device_));
   }
 
   void pass(BatchNumbers& numbers, const GateStep& step) override {

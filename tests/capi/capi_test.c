@@ -566,6 +566,7 @@ static void test_lag_one(const char* folder) {
   double errors[kCount];
   uint8_t flags[kCount];
   uint8_t paths[kCount];
+  int32_t held[16] = {0};
   char path[4096];
   static const char kLate[] = "{\"warmup_samples\":3,\"max_o\":2,\"lag\":1}";
   snprintf(path, sizeof(path), "%s/late.gnmr", folder);
@@ -587,10 +588,17 @@ static void test_lag_one(const char* folder) {
     CHECK(plan.batch == step && plan.hold == GNMR_HOLD_FOR_TRIAL);
     CHECK_OK(gnmr_gate_flags(controller, flags, kCount));
     CHECK(flags[0] == 1);
+    report.step = step;
+    report.held = 0;
+    norms[3] = step == 7 ? 40 : 1;
+    CHECK_OK(gnmr_gate_holds(controller, &report, &held[step]));
+    CHECK(held[step] == (step == 7));
+    CHECK(gnmr_gate_holds(controller, &report, &held[0]) == GNMR_ERROR_INPUT); /* judged already */
     if (step == 1) continue;
     report.step = step - 1;
+    CHECK(gnmr_gate_holds(controller, &report, &held[0]) == GNMR_ERROR_INPUT); /* not the one that has begun last */
     norms[3] = step - 1 == 7 ? 40 : 1;
-    report.held = step - 1 == 7;
+    report.held = held[step - 1];
     CHECK_OK(gnmr_report_step(controller, &report, &outcome));
     CHECK(outcome.action == (step - 1 == 7 ? GNMR_ACTION_RERUN : GNMR_ACTION_APPLY));
     CHECK(outcome.decided == 1 && outcome.in_force_from == step + 1);
@@ -603,7 +611,11 @@ static void test_lag_one(const char* folder) {
   CHECK_OK(gnmr_load(resumed, path, NULL));
   CHECK_OK(gnmr_begin(controller, 9, &plan));
   CHECK(plan.batch == 7 && plan.again == 1 && plan.pass == GNMR_PASS_TRIAL && plan.hold == GNMR_HOLD_NEVER);
+  CHECK(gnmr_gate_holds(resumed, &report, &held[9]) == GNMR_ERROR_INPUT); /* nothing has begun */
   CHECK_OK(gnmr_begin(resumed, 9, &plan));
+  report.step = 9;
+  CHECK_OK(gnmr_gate_holds(resumed, &report, &held[9]));
+  CHECK(held[9] == 0);
   CHECK(plan.batch == 7 && plan.again == 1 && plan.pass == GNMR_PASS_TRIAL);
   /* The trial admits unit 4. Step 10 was planned before: there the unit is free, however early step 10 is reported. */
   for (int i = 0; i < kCount; ++i) errors[i] = i == 4 ? 0.9 : 0.02;

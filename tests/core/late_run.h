@@ -3,6 +3,8 @@
 // restored between any two steps.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -11,26 +13,37 @@
 #include "core/random_run.h"
 #include "core/run_step.h"
 #include "gnmr/core/controller.h"
+#include "gnmr/core/host_gate.h"
 #include "gnmr/core/signal_rules.h"
 #include "gnmr/kernels/signals_host.h"
 
 namespace gnmr::testing {
 
-/// The gate on the host, with what its plan tells it.
+/// The gate on the host, beside the reference of the gate on a device.
 class RandomGate {
  public:
   explicit RandomGate(const Controller& controller)
       : units_(static_cast<std::uint32_t>(controller.units().size())),
         settings_(settings_of(controller)),
-        signals_(units_, settings_) {}
+        signals_(units_, settings_),
+        gate_(controller) {}
 
   bool closes(const NormArrays& arrays, const StepPlan& plan) {
+    const bool held = plan.gate_flags.empty() ? false : gate_.holds(plan, arrays.norms, arrays.sampled);
     signals_.set_flags(plan.gate_flags);
-    return signals_.observe({.norms = arrays.norms.data(), .sampled = arrays.sampled.data()}, plan.hold).held != 0;
+    const bool as_on_device =
+        signals_.observe({.norms = arrays.norms.data(), .sampled = arrays.sampled.data()}, plan.hold).held != 0;
+    if (!plan.gate_flags.empty()) {
+      EXPECT_EQ(held, as_on_device) << "step " << plan.step;
+    }
+    return as_on_device;
   }
 
-  /// Goes on with what a controller remembers.
-  void load(const ControllerState& state) { signals_.load(kernels::memory_of(state, settings_)); }
+  /// Goes on with the histories of a controller.
+  void load(const Controller& controller) {
+    signals_.load(kernels::memory_of(controller.save(), settings_));
+    gate_ = HostGate(controller);
+  }
 
  private:
   static kernels::SignalSettings settings_of(const Controller& controller) {
@@ -44,6 +57,7 @@ class RandomGate {
   std::uint32_t units_;
   kernels::SignalSettings settings_;
   kernels::HostSignals signals_;
+  HostGate gate_;
 };
 
 /// Options that a controller takes with lag 1.
@@ -77,7 +91,7 @@ class LateRun {
 
   const Controller& controller() const { return controller_; }
 
-  /// Begins a step and runs it: whether its gate closed is told.
+  /// Begins a step and runs it: whether its gate closed is in the step.
   const StepPlan& run(LateStep& step, std::int64_t number) {
     controller_.set_mode(step.in_force ? Mode::armed : Mode::watch);
     const StepPlan& plan = controller_.begin(number);
@@ -105,7 +119,7 @@ class LateRun {
   /// Everything goes to a state and comes back; all steps that have begun must have been reported.
   void resume() {
     controller_ = clone(controller_);
-    gate_.load(controller_.save());
+    gate_.load(controller_);
   }
 
  private:

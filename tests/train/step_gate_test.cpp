@@ -47,7 +47,7 @@ class WatchedModel {
                                 .options = supervisor_.controller().options(),
                                 .selector = supervisor_.controller().selector(),
                                 .largest_norm = 1.0})) {
-    gate_->load(supervisor_.controller().save());
+    gate_->load(supervisor_.controller());
     tokens_ =
         at::randint(0, model_->config().vocabulary, {2, 64}, at::TensorOptions().dtype(at::kLong).device(kDevice));
   }

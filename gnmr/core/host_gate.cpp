@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/core/host_gate.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gnmr/core/message_text.h"
+#include "gnmr/core/norm_signals.h"
+
+namespace gnmr {
+
+struct HostGate::Impl {
+  explicit Impl(const Controller& controller) : units(controller.units()), signals(units, controller.options()) {
+    const ControllerState state = controller.save();
+    const WeightTable mean_weights = signals.history().start_from(state.units);
+    for (UnitIndex unit = 0; unit < units.size(); ++unit) {
+      signals.history().restore_unit(unit, state.units[unit], {.means = true, .changes = true}, mean_weights);
+    }
+  }
+
+  std::vector<Unit> units;
+  NormSignals signals;
+};
+
+HostGate::HostGate(const Controller& controller) : impl_(std::make_unique<Impl>(controller)) {}
+HostGate::HostGate(HostGate&&) noexcept = default;
+HostGate& HostGate::operator=(HostGate&&) noexcept = default;
+HostGate::~HostGate() = default;
+
+bool HostGate::holds(const StepPlan& plan, const NormSpan& norms, std::span<const std::uint8_t> sampled) {
+  NormSignals& signals = impl_->signals;
+  if (plan.gate_flags.size() != impl_->units.size()) {
+    reject_step(plan.step, "a plan with gate flags of " + std::to_string(impl_->units.size()) + " units, got " +
+                               std::to_string(plan.gate_flags.size()));
+  }
+  signals.history().set_zero_muted(plan.gate_flags);
+  const Alarm& alarm = signals.observe({.step = plan.step, .norms = norms, .sampled = sampled});
+  const auto is_free = [&plan](UnitIndex unit) { return (plan.gate_flags[unit] & gate_flag::kFree) != 0; };
+  const bool has_free_risk = std::any_of(alarm.risks.begin(), alarm.risks.end(), is_free);
+  const bool has_non_finite_risk = alarm.sampled > alarm.finite;
+  if (plan.hold == HoldRule::for_trial && (has_free_risk || has_non_finite_risk)) {
+    signals.discard();
+    return true;
+  }
+  signals.history().commit();
+  return plan.hold == HoldRule::for_guard && has_free_risk && !alarm.common;
+}
+
+}  // namespace gnmr

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// The gate of a caller with lag 1 on the host: it judges the norms of a step before its update, while the step before
+// is not decided. "With a gate" in docs/algorithm.md.
+//
+//   gnmr::HostGate gate(controller);                          // before the first step, or after a restore
+//   const gnmr::StepPlan& plan = controller.begin(t);
+//   ... forward and backward ...
+//   const bool held = gate.holds(plan, norms);                // in every step, in their order
+//   if (!held) ... the update ...
+//   ... controller.report({.step = t - 1, ...}), and later {.step = t, ..., .held = held} ...
+//
+// Goals: the same norms and plans close it as close the gate on a device. Non-goals: errors of low paths, decisions.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "gnmr/core/controller.h"
+
+namespace gnmr {
+
+/// Histories of the norms of all steps that were run, one step ahead of the controller's.
+class HostGate {
+ public:
+  /// Goes on with the controller's histories: all steps so far must have been decided.
+  explicit HostGate(const Controller& controller);
+  HostGate(HostGate&&) noexcept;
+  HostGate& operator=(HostGate&&) noexcept;
+  ~HostGate();
+
+  /// Whether the update of the planned step is held. Takes the norms into the histories, unless it holds the step for a
+  /// trial. `sampled` as in `StepReport`. Throws `Error` for a wrong number of norms or flags, or a negative norm; no
+  /// history has changed then.
+  bool holds(const StepPlan& plan, const NormSpan& norms, std::span<const std::uint8_t> sampled = {});
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace gnmr
