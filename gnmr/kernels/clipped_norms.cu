@@ -45,7 +45,7 @@ struct ClippedNorms::Impl {
 
   void queue_sums(const Slot& from, cudaStream_t stream) {
     fetch_words<<<blocks_to_copy(address_words), kCopyThreads, 0, stream>>>(
-        reinterpret_cast<const Word*>(from.sent.data()), reinterpret_cast<Word*>(addresses.data()), address_words);
+        reinterpret_cast<const Word*>(from.inputs.data()), reinterpret_cast<Word*>(addresses.data()), address_words);
     check_launch("fetch_words");
     norms.sum_squares_at(const_cast<const void* const*>(addresses.data()), sums.data(), stream);
   }
@@ -90,11 +90,11 @@ void ClippedNorms::sum(std::span<const Slice> slices, void* stream) {
   slot.number = 0;
   if (slot.sums_of != self.shapes) {
     slot.sums_of = 0;
-    slot.sent.reserve(slices.size() * sizeof(void*) + 1);
+    slot.inputs.reserve(slices.size() * sizeof(void*) + 1);
     slot.sums.record(self.recording, [&](cudaStream_t on) { self.queue_sums(slot, on); });
     slot.sums_of = self.shapes;
   }
-  auto* const sent = reinterpret_cast<const void**>(slot.sent.data());
+  auto* const sent = reinterpret_cast<const void**>(slot.inputs.data());
   for (std::size_t i = 0; i < slices.size(); ++i) sent[i] = slices[i].data;
   slot.sums.launch(stream_of(stream));
   self.has_sums = true;

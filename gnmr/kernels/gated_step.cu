@@ -111,7 +111,7 @@ struct GatedStep::Impl {
     const auto* const first = reinterpret_cast<const Sent*>(bytes);
     auto* const found = reinterpret_cast<Results*>(results.data());
     auto* const sums = reinterpret_cast<double*>(found + 1);
-    fetch<<<blocks_to_copy(reserved_words), kCopyThreads, 0, stream>>>(reinterpret_cast<const Sent*>(slot.sent.data()),
+    fetch<<<blocks_to_copy(reserved_words), kCopyThreads, 0, stream>>>(reinterpret_cast<const Sent*>(slot.inputs.data()),
                                                                        sent.data(), reserved_words, found);
     check_launch("fetch");
     norms.sum_squares_at(reinterpret_cast<const void* const*>(bytes + kGradientsAt), sums, stream);
@@ -201,14 +201,14 @@ StepTicket GatedStep::run(const GatedStepInputs& inputs, void* stream) {
   slot.number = 0;  // until it is queued
   if (slot.recorded != now) {
     slot.recorded = {};
-    slot.sent.reserve(self.reserved_words * sizeof(Word));
+    slot.inputs.reserve(self.reserved_words * sizeof(Word));
     slot.results.reserve(self.result_bytes(inputs.more.count));
     slot.more_bytes = inputs.more.count;
     slot.graph.record(self.recording, [&](cudaStream_t on) { self.queue(inputs, slot, on); });
     slot.recorded = now;
     ++self.recordings;
   }
-  self.write_sent(inputs, slot.sent.data());
+  self.write_sent(inputs, slot.inputs.data());
   slot.graph.launch(stream_of(stream));
   slot.sent(number, stream_of(stream));
   self.steps = number;

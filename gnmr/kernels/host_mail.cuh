@@ -83,7 +83,7 @@ struct MailSlot {
     number = step;
   }
 
-  PinnedBytes sent;          // by the host
+  PinnedBytes inputs;        // from the host
   PinnedBytes results;       // of the device
   std::uint64_t number = 0;  // of the step; 0: none
   bool has_passed = true;    // somebody has seen that its numbers are there
