@@ -10,8 +10,7 @@ inside a step (gnmr.step: prompt.py with lag 0, late.py with lag 1), deciding (g
 It belongs to one thread, the one that trains. With several ranks all of them call the same members in the same order.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -42,6 +41,7 @@ class Control:
         self._steps = steps = Steps(parts, quiet=quiet)
         steps.strategy = Late(steps) if parts.supervisor.has_gate else Prompt(steps)
         self._has_warned = False  # that forwards are not seen
+        self._offered: Rerun | None = None  # by `trial`, for the step that ends now
         for switch in steps.installed:
             switch.install()
         self._hook = parts.model.register_forward_pre_hook(parts.first_forward(steps.random))
@@ -119,7 +119,40 @@ class Control:
         and `result.wait()` waits for the norm of this one (`total_norm` below does not).
         """
         limit = None if skipped or max_norm is None else float(max_norm)
-        return self._run(partial(self._steps.strategy.step, limit, skipped, loss), limit, skipped)
+        steps, order = self._steps, self._parts.order
+        rerun, self._offered = self._offered, None
+        if order.updated:
+            text = order.report_update()
+            if not steps.fault:
+                steps.warn(text)
+        steps.is_clipped, steps.clipped_as = False, None
+        if steps.fault:
+            steps.number += 1
+            steps.strategy.report_fault(limit)
+            result = steps.after_fault(limit, skipped)
+        else:
+            before = steps.number
+            try:
+                result = steps.strategy.step(limit, skipped, loss, rerun)
+            except ClosureFailed as failed:
+                steps.number = before + 1
+                steps.begin()
+                raise failed.cause from None
+            except Exception as fault:
+                if self._strict:
+                    raise
+                steps.number = max(steps.number, before + 1)
+                steps.disarm(fault)
+                result = steps.after_fault(limit, skipped)
+        # Forwards of a rerun are none of the next step's.
+        order.updated = order.forward_seen = False
+        is_late = isinstance(result, LateResult)
+        if not is_late:
+            steps.last_norm = result.total_norm
+        decided, steps.settled = steps.settled, []
+        if self.listeners.active or order.is_looking:
+            self._report(decided if is_late else [*decided, result], decided if decided or is_late else [result])
+        return result
 
     def trial(
         self, closure: Closure, *, max_norm: float | None = None, loss: float | Tensor | None = None
@@ -139,8 +172,11 @@ class Control:
                 "no forward of the model was seen in this step: it is not in training mode, or not called as "
                 "model(...). A step that runs again has other random numbers then, and ctl.set holds at once"
             )
-        rerun = Rerun(self._parts.model, steps.units, steps.installed, steps.random, closure, steps.agreement.check)
-        return self._run(partial(steps.strategy.step, limit, False, loss, rerun), limit)
+        self._offered = Rerun(
+            self._parts.model, steps.units, steps.installed, steps.random, closure, steps.agreement.check
+        )
+        # Not that of the instance: a loop may have put something around it.
+        return Control.step(self, max_norm=limit, loss=loss)
 
     @property
     def total_norm(self) -> float | Tensor:
@@ -150,42 +186,6 @@ class Control:
         if strategy.is_open and not self._steps.fault:
             return strategy.total_norm()
         return self._steps.last_norm
-
-    def _run(self, run: Callable[[], StepResult], max_norm: float | None, skipped: bool = False) -> StepResult:
-        """A step. What goes wrong in here is reported once; the loop goes on, and is clipped as it would be."""
-        steps, order = self._steps, self._parts.order
-        if order.updated:
-            text = order.report_update()
-            if not steps.fault:
-                steps.warn(text)
-        steps.is_clipped, steps.clipped_as = False, None
-        if steps.fault:
-            steps.number += 1
-            steps.strategy.report_fault(max_norm)
-            result = steps.after_fault(max_norm, skipped)
-        else:
-            before = steps.number
-            try:
-                result = run()
-            except ClosureFailed as failed:
-                steps.number = before + 1
-                steps.begin()
-                raise failed.cause from None
-            except Exception as fault:
-                if self._strict:
-                    raise
-                steps.number = max(steps.number, before + 1)
-                steps.disarm(fault)
-                result = steps.after_fault(max_norm, skipped)
-        # Forwards of a rerun are none of the next step's.
-        order.updated = order.forward_seen = False
-        is_late = isinstance(result, LateResult)
-        if not is_late:
-            steps.last_norm = result.total_norm
-        decided, steps.settled = steps.settled, []
-        if self.listeners.active or order.is_looking:
-            self._report(decided if is_late else [*decided, result], decided if decided or is_late else [result])
-        return result
 
     def _report(self, results: Sequence[StepResult], measured: Sequence[StepResult]) -> None:
         """Listeners are called for steps whose numbers are there."""

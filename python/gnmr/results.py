@@ -3,9 +3,12 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
+from typing import NoReturn
 
 from gnmr._core import Error
+
+_ON_THE_WAY = ("total_norm", "clip_coefficient")  # of a step with lag 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,23 +46,20 @@ def journal_coefficient(coefficient: float, max_norm: float | None) -> float | N
     return None if max_norm is None else coefficient
 
 
+@dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
 class LateResult(StepResult):
     """The result of a step with lag 1. Its norm is on the way: `wait` waits for it, reading it before is an error."""
 
-    __slots__ = ("_known", "_numbers")
-    _known: StepResult
-    _numbers: Callable[[], tuple[float, float]]
-
-    def __init__(self, known: StepResult, numbers: Callable[[], tuple[float, float]]) -> None:
-        for name in StepResult.__slots__:
-            if name not in ("total_norm", "clip_coefficient"):
-                object.__setattr__(self, name, getattr(known, name))
-        object.__setattr__(self, "_known", known)
-        object.__setattr__(self, "_numbers", numbers)
+    total_norm: float = field(init=False)
+    clip_coefficient: float = field(init=False)
+    numbers: Callable[[], tuple[float, float]]  # these two, which it waits for
 
     def wait(self) -> StepResult:
-        total_norm, clip_coefficient = self._numbers()
-        return replace(self._known, total_norm=total_norm, clip_coefficient=clip_coefficient)
+        return self._with(*self.numbers())
+
+    def _with(self, total_norm: float, clip_coefficient: float) -> StepResult:
+        known = {name: getattr(self, name) for name in StepResult.__slots__ if name not in _ON_THE_WAY}
+        return StepResult(total_norm=total_norm, clip_coefficient=clip_coefficient, **known)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Copies and pickles have the numbers, which are waited for."""
@@ -67,23 +67,16 @@ class LateResult(StepResult):
         return StepResult, tuple(getattr(known, name) for name in StepResult.__slots__)
 
     def __repr__(self) -> str:
-        return f"<on its way: {self._known!r}>"
+        return f"<on its way: {self._with(math.nan, math.nan)!r}>"
 
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
+    __eq__ = object.__eq__
     __hash__ = object.__hash__
 
-    @property
-    def total_norm(self) -> float:
-        raise self._too_early("total_norm")
-
-    @property
-    def clip_coefficient(self) -> float:
-        raise self._too_early("clip_coefficient")
-
-    def _too_early(self, name: str) -> Error:
-        return Error(
+    def __getattr__(self, name: str) -> NoReturn:
+        # What is not set.
+        if name not in _ON_THE_WAY:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+        raise Error(
             f"{name} of step {self.step} is on its way (lag 1): result.wait().{name} waits for it; ctl.total_norm is "
             "the norm on its device, without a wait"
         )

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The example does what it says."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
-EXAMPLE = Path(os.environ["GNMR_SOURCE_DIR"]) / "examples" / "python" / "train.py"
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "python" / "train.py"
 
 
 def test_the_broken_layer_is_found() -> None:

@@ -2,7 +2,6 @@
 """The golden traces, through the supervisor as Python has it, give the golden decisions."""
 
 import json
-import os
 from array import array
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 
 import gnmr
 
-GOLDEN = Path(os.environ["GNMR_SOURCE_DIR"]) / "tests" / "golden"
+GOLDEN = Path(__file__).resolve().parents[2] / "tests" / "golden"
 # Traces with errors are not for a supervisor of norms: tests/io/golden_errors_test.cpp.
 WITH_ERRORS = {path.name.removesuffix(".errors.csv") for path in GOLDEN.glob("*.errors.csv")}
 CASES = sorted({path.name.removesuffix(".csv").removesuffix(".errors") for path in GOLDEN.glob("*.csv")} - WITH_ERRORS)

@@ -2,7 +2,6 @@
 """Options, their help and their errors come from the one declaration in the core."""
 
 import inspect
-import os
 import re
 import subprocess
 import sys
@@ -13,7 +12,7 @@ import pytest
 import gnmr
 from gnmr import _core
 
-SOURCE = Path(os.environ["GNMR_SOURCE_DIR"])
+SOURCE = Path(__file__).resolve().parents[2]
 
 
 def test_every_declared_option_is_there() -> None:

@@ -24,6 +24,11 @@ import gnmr
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 
 
+@pytest.fixture(autouse=True)
+def untouched_driver() -> None:
+    assert not torch.cuda.is_initialized(), "tests before this one have used the GPU: run this file by itself"
+
+
 def model_of(kind: str, rank: int, size: int) -> nn.Module:
     """The same layers on all ranks, or each rank some of them."""
     names = [f"layer{index}" for index in range(6)]

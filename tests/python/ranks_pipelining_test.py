@@ -29,7 +29,10 @@ class Pipeline:
         self.model: nn.Module = whole
         if size > 1:
             self.model = Stage(whole, range(rank * 4 // size, (rank + 1) * 4 // size), self.is_last)
-            stage = pipelining.PipelineStage(self.model, rank, size, torch.device("cpu"))
+            # With examples: else torch runs each stage once beforehand, from the second on with what was in memory.
+            examples = torch.empty(8, 32), torch.empty(8, 8 if self.is_last else 32)
+            inputs, outputs = examples[0].requires_grad_(not self.is_first), examples[1].requires_grad_()
+            stage = pipelining.PipelineStage(self.model, rank, size, torch.device("cpu"), inputs, outputs)
             self.schedule = getattr(pipelining, schedule)(stage, CHUNKS, loss_fn=functional.cross_entropy)
         self.ctl = gnmr.attach(self.model, recipe="fp8-tensorwise", quiet=True, strict=True, **{**QUICK, **options})
         self.named = dict(self.model.named_parameters())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(os.environ["GNMR_SOURCE_DIR"])
+SOURCE = Path(__file__).resolve().parents[2]
 
 USE = """
 import gnmr
@@ -38,6 +38,7 @@ def pip(python: Path | str, *words: str) -> None:
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
 
+@pytest.mark.packaging
 def test_a_wheel_is_built_and_used(tmp_path: Path) -> None:
     pytest.importorskip("scikit_build_core")
     wheels = tmp_path / "wheels"

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums of squares of one step's gradients on this rank, on the host or on their way to it.
+"""Sums of squares of one step on this rank, of gradients and of outputs' gradients, on the host or on their way to it.
 
 Goals: nobody waits for a device before the numbers are wanted. Non-goals: making them (gnmr.norms.gradients).
 """
 
 import math
 from array import array
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from gnmr.low.device_stream import OnItsWay
 from gnmr.norms.device_squares import DeviceSquares
 
 
@@ -45,6 +47,27 @@ class LocalSums:
             self.values = array("d")
             self.values.frombytes(self.device.read(self.ticket).cast("B"))
         return self.values
+
+
+class OutputSquares:
+    """Squared norms of units that are not made from parameters' gradients, some of them on their way to the host."""
+
+    def __init__(self, squares: Mapping[int, float | Tensor | None]) -> None:
+        self._found: dict[int, float | None] = {}
+        by_device: dict[torch.device, dict[int, Tensor]] = {}
+        for unit, square in squares.items():
+            if isinstance(square, Tensor):
+                by_device.setdefault(square.device, {})[unit] = square
+            else:
+                self._found[unit] = square
+        self._sent = [(list(there), OnItsWay(torch.stack(list(there.values())))) for there in by_device.values()]
+
+    def on_host(self) -> dict[int, float | None]:
+        """Waits for them."""
+        while self._sent:
+            units, sent = self._sent.pop()
+            self._found.update(zip(units, sent.arrived().tolist(), strict=True))
+        return self._found
 
 
 def moved(numbers: Tensor, device: torch.device) -> Tensor:

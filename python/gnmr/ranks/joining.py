@@ -7,6 +7,7 @@ here. Non-goals: measuring, deciding.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from torch import nn
 
@@ -47,6 +48,15 @@ class Joined:
     @property
     def switchable(self) -> bool:
         return any(not unit.forced for unit in self.core_units)
+
+    @property
+    def frozen(self) -> list[tuple[int, LayerSwitch[Any]]]:
+        """Units of this process whose norm is that of their output's gradient, and who measures it."""
+        return [
+            (index, unit.switch)
+            for index, unit in enumerate(self.found.units)
+            if isinstance(unit.switch, LayerSwitch) and unit.switch.measures_output
+        ]
 
 
 def joined_alone(found: FoundUnits) -> Joined:

@@ -10,20 +10,38 @@ step. Non-goals: holding a step (the update is somebody else's, and does not wai
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from gnmr._core import Error
 from gnmr.low.device_stream import OnItsWay
-from gnmr.norms.late_numbers import LateNumbers, PendingStep
-from gnmr.ranks.exchange import RankStatus
+from gnmr.norms.local_sums import LocalSums, OutputSquares
+from gnmr.ranks.exchange import PendingExchange, RankStatus
 from gnmr.results import LateResult, StepResult, limit_of
 from gnmr.step import registrations
+from gnmr.step.patrol import PatrolErrors
 from gnmr.step.prompt import Prompt
-from gnmr.step.rerun import Rerun, is_number, number_of
+from gnmr.step.rerun import ErrorSquares, Rerun, is_number, number_of
 from gnmr.step.steps import Steps
+
+
+@dataclass
+class PendingStep:
+    """A step whose numbers are on their way."""
+
+    step: int
+    limit: float  # of clipping; infinite: there is none
+    status: RankStatus
+    loss: Callable[[], float | None] | None = None
+    local: LocalSums | None = None  # None: nothing was measured
+    outputs: OutputSquares | None = None
+    patrolled: PatrolErrors | None = None  # on this rank
+    exchange: PendingExchange | None = None  # None: there is one process
+    clip_failure: Exception | None = None  # of this rank alone
+    differences_settled: bool = False  # rank 0's state was taken over since: what differs in it is no news
 
 
 class Late:
@@ -35,97 +53,97 @@ class Late:
         self._steps = steps
         self._parts = steps.parts
         self._agreement = steps.agreement
-        self._numbers = self._measured()
+        self._frozen = self._parts.joined.frozen
         self._pending: PendingStep | None = None  # the last step; None: it is decided
         self._settling: PendingStep | None = None  # what is being decided
         self._all_want_reruns = False  # all ranks call `trial`, and nobody has asked for lag 1
         self._has_warned = False  # that there are no trials
 
-    def _measured(self) -> LateNumbers:
-        return LateNumbers(self._parts.gradients, self._parts.joined, self._agreement.exchange)
-
     def step(
         self, max_norm: float | None, skipped: bool, loss: float | Tensor | None, rerun: Rerun | None = None
     ) -> StepResult:
-        may_rerun = rerun is not None and self._parts.lag_is_free
-        if self._all_want_reruns or (may_rerun and self._agreement.exchange is None):
+        steps, parts, exchange = self._steps, self._parts, self._agreement.exchange
+        may_rerun = rerun is not None and parts.lag_is_free
+        if self._all_want_reruns or (may_rerun and exchange is None):
             return self.become_prompt().step(max_norm, skipped, loss, rerun)
-        if rerun is not None and not self._parts.lag_is_free and not self._has_warned:
+        if rerun is not None and not parts.lag_is_free and not self._has_warned:
             self._has_warned = True
-            self._steps.warn(
-                "with lag 1 no step can be held, so ctl.trial does what ctl.step does: attach(lag=0) for trials"
-            )
-        steps, patrol, supervisor = self._steps, self._parts.patrol, self._parts.supervisor
-        if self._agreement.exchange is not None:
-            # All ranks must ask for reruns: that is known with this step's numbers.
-            status = self._agreement.status(lambda: steps.begun_checksum, skipped=skipped, may_rerun=may_rerun)
+            steps.warn("with lag 1 no step can be held, so ctl.trial does what ctl.step does: attach(lag=0) for trials")
+        limit = math.inf if max_norm is None else max_norm
+        pending = PendingStep(steps.number + 1, limit, RankStatus(skipped=skipped, may_rerun=may_rerun))
+        if exchange is not None:
+            self._measure_together(pending, loss)
         else:
-            status = RankStatus(skipped=skipped)
             if registrations.changes != steps.known_registrations or steps.number % registrations.LOOK_EVERY == 0:
                 steps.look_at_parameters()
-        pending = PendingStep(steps.number + 1, status, math.inf if max_norm is None else max_norm)
-        try:
             if loss is not None:
                 pending.loss = _late_number(loss)
-            if patrol is not None:
-                pending.patrolled = patrol.end(sends=self._agreement.exchange is None)
-        except Exception as fault:
-            status.failure = status.failure or fault
-        if self._numbers.gradients is not self._parts.gradients:
-            self._numbers = self._measured()
-        numbers = self._numbers
-        numbers.start(pending)
-        if pending.common is not None and pending.common.failure is not None:
-            raise pending.common.failure
+            if parts.patrol is not None:
+                pending.patrolled = parts.patrol.end(sends=True)
+            if not skipped:
+                gradients = parts.gradients
+                pending.local = local = gradients.measure(wait=False)
+                if self._frozen:
+                    pending.outputs = OutputSquares({index: switch.output_number for index, switch in self._frozen})
+                try:
+                    if local is not None and local.device is not None:
+                        local.finish(limit)  # on the device, by sums that the host has not seen
+                    elif not math.isinf(limit):
+                        gradients.scale(gradients.numbers.clip(limit)[1])
+                except Exception as caught:
+                    pending.clip_failure = caught  # the step before is decided all the same
         # Once the exchange is entered nothing more is clipped together, whatever went wrong on this rank.
-        steps.is_clipped = pending.clip_failure is None or self._agreement.exchange is not None
+        steps.is_clipped = pending.clip_failure is None or exchange is not None
         before, self._pending = self._pending, pending
         if before is not None:
-            steps.settled.append(self._settle(before))
-        if pending.clip_failure is not None and status.failure is None:
+            self._settle(before)
+        if pending.clip_failure is not None and pending.status.failure is None:
             raise pending.clip_failure
         steps.end()
+        supervisor = parts.supervisor
         decided = (
             steps.settled[-1]
             if steps.settled
             else StepResult(0, recovered=steps.names(supervisor.recovered), standing=steps.names(supervisor.standing))
         )
         return LateResult(
-            replace(
-                decided,
-                step=pending.step,
-                total_norm=math.nan,
-                clip_coefficient=math.nan,
-                applied=not skipped,
-                loss=None if pending.loss is None or (isinstance(loss, Tensor) and loss.is_cuda) else pending.loss(),
-            ),
-            lambda: numbers.numbers(pending),
+            step=pending.step,
+            numbers=lambda: self._numbers(pending),
+            applied=not skipped,
+            alarmed=decided.alarmed,
+            admitted=decided.admitted,
+            released=decided.released,
+            recovered=decided.recovered,
+            standing=decided.standing,
+            loss=None if pending.loss is None or (isinstance(loss, Tensor) and loss.is_cuda) else pending.loss(),
+            would_be=decided.would_be,
+            decided_step=decided.decided_step,
         )
 
-    def _settle(self, pending: PendingStep) -> StepResult:
+    def _settle(self, pending: PendingStep) -> None:
         """Waits for the numbers of a step, and has it decided."""
-        steps, numbers, supervisor = self._steps, self._numbers, self._parts.supervisor
+        steps, supervisor, gradients = self._steps, self._parts.supervisor, self._parts.gradients
         self._settling = pending
-        common = numbers.complete(pending)
-        if self._agreement.exchange is not None:
-            self._agreement.follow(
-                replace(common, differs=common.differs and not pending.differences_settled),
-                pending.status,
-                numbers.unlike,
-            )
-            self._all_want_reruns = self._parts.lag_is_free and common.may_rerun
+        is_dropped, errors = pending.status.skipped, None
+        if pending.exchange is not None:
+            is_dropped, errors = self._finish_together(pending, pending.exchange)
+        elif pending.local is not None:
+            gradients.numbers.replace(pending.local.values or pending.local.on_host(), pending.local.sampled)
+            if pending.outputs is not None:
+                gradients.set_outputs(pending.outputs.on_host())
+            if pending.patrolled is not None:
+                errors = pending.patrolled.errors()
         loss = pending.loss() if pending.loss is not None else None
-        if common.skipped:
+        if is_dropped:
             outcome = supervisor.report(pending.step, None, done="dropped", loss=loss)
             result = StepResult(pending.step, applied=not pending.status.skipped, loss=loss, decided_step=pending.step)
         else:
-            gradients = numbers.gradients
             total, coefficient = gradients.numbers.clip(pending.limit)
             outcome = supervisor.report(
                 pending.step,
                 gradients.numbers.norms,
                 gradients.numbers.sampled,
-                pending.errors,
+                errors,
                 loss=loss,
                 clip_coefficient=None if math.isinf(pending.limit) else coefficient,
             )
@@ -140,14 +158,112 @@ class Late:
                 decided_step=pending.step,
             )
         steps.last_norm = result.total_norm
-        return steps.record(result, outcome)
+        steps.settled.append(steps.record(result, outcome))
+
+    def _numbers(self, pending: PendingStep) -> tuple[float, float]:
+        """The norm of all gradients of one of the last two steps, and what clipping multiplied them with; waits for
+        them. NaN where this rank measured nothing."""
+        local, numbers = pending.local, self._parts.gradients.numbers
+        if local is None:
+            return math.nan, 1.0
+        if pending.exchange is not None:
+            self._take(pending.exchange)
+        else:
+            numbers.replace(local.values or local.on_host(), local.sampled)
+        return numbers.clip(pending.limit)
+
+    # Several ranks.
+
+    def _measure_together(self, pending: PendingStep, loss: float | Tensor | None) -> None:
+        """What this rank has measured enters the exchange of all of them."""
+        steps, patrol, own = self._steps, self._parts.patrol, pending.status
+        # All ranks must ask for reruns: that is known with this step's numbers.
+        status = pending.status = self._agreement.status(
+            lambda: steps.begun_checksum, skipped=own.skipped, may_rerun=own.may_rerun
+        )
+        try:
+            if loss is not None:
+                pending.loss = _late_number(loss)
+            if patrol is not None:
+                pending.patrolled = patrol.end()
+        except Exception as fault:
+            status.failure = status.failure or fault
+        self._enter(pending)
+
+    def _enter(self, pending: PendingStep) -> None:
+        """Has all gradients read, enters the exchange of all ranks, and clips. A failure before the exchange is
+        part of the status that all ranks learn; one after it is in `clip_failure`."""
+        gradients, exchange, status = self._parts.gradients, self._agreement.exchange, pending.status
+        assert exchange is not None
+        numbers: Tensor | None = None
+        errors: Tensor | None = None
+        if status.failure is None and not status.skipped:
+            try:
+                pending.local = gradients.measure(wait=False)
+                if self._frozen:
+                    gradients.outputs = {index: switch.output_number for index, switch in self._frozen}
+                numbers = gradients.contribution(pending.local)
+                errors = pending.patrolled.numbers(numbers.device) if pending.patrolled is not None else None
+            except Exception as caught:
+                status.failure = caught
+                pending.local = None
+        if numbers is None:
+            # Clipping goes by the gradients of all ranks, whatever went wrong here.
+            numbers = gradients.nothing() if status.skipped else gradients.all_as_rest()
+        pending.exchange = exchange.start(status, numbers, errors)
+        if status.skipped:
+            return
+        try:
+            self._clip_together(pending, pending.exchange)
+        except Exception as caught:
+            pending.clip_failure = caught
+
+    def _clip_together(self, pending: PendingStep, exchange: PendingExchange) -> None:
+        """On a device, by sums that the host has not seen; elsewhere they are awaited. The status of the other ranks
+        is not looked at here: that happens a step later, on all ranks together."""
+        gradients, local = self._parts.gradients, pending.local
+        if local is not None and local.device is not None:
+            if exchange.numbers_are_on(local.device.device):
+                gradients.put_back(exchange.numbers(), local, self._parts.joined.outputs)
+                exchange.total.send()
+                local.finish(pending.limit)
+                return
+            local.finish(math.inf)
+        if math.isinf(pending.limit):
+            return
+        if local is None:
+            gradients.find_anyway()
+        self._take(exchange)
+        gradients.scale(gradients.numbers.clip(pending.limit)[1])
+
+    def _take(self, pending: PendingExchange) -> list[int]:
+        """Norms and clipping are those of this step from here on; waits for the sums of all ranks. The units whose
+        copies had different norms come back."""
+        exchange = self._agreement.exchange
+        assert exchange is not None
+        return self._parts.gradients.take(exchange.numbers(pending), self._parts.joined.outputs)
+
+    def _finish_together(self, pending: PendingStep, entered: PendingExchange) -> tuple[bool, Any]:
+        """Waits for what all ranks report, and follows it: whether one of them skips the step; the patrol's errors."""
+        exchange, errors = self._agreement.exchange, None
+        assert exchange is not None
+        common = exchange.finish(entered)
+        unlike = self._take(entered)
+        if pending.patrolled is not None:
+            sums = ErrorSquares(1, len(pending.patrolled.nothing))
+            sums.take(exchange.errors(entered))
+            errors = sums.errors()
+        differs = common.differs and not pending.differences_settled
+        self._agreement.follow(replace(common, differs=differs), pending.status, unlike)
+        self._all_want_reruns = self._parts.lag_is_free and common.may_rerun
+        return common.skipped, errors
 
     def become_prompt(self) -> Prompt:
         """Lag 0 from here on, on all ranks: the loop can run a step again, and waits for that."""
         steps, parts = self._steps, self._parts
         pending, self._pending = self._pending, None
         if pending is not None:
-            steps.settled.append(self._settle(pending))
+            self._settle(pending)
         supervisor, rules = parts.supervisor, steps.switchboard.rules
         state, mode = supervisor.save(), supervisor.mode
         supervisor.close()
@@ -167,14 +283,22 @@ class Late:
         return self._pending is not None
 
     def total_norm(self) -> float | Tensor:
-        return self._steps.last_norm if self._pending is None else self._numbers.norm(self._pending)
+        pending = self._pending
+        if pending is None:
+            return self._steps.last_norm
+        there = pending.local.device if pending.local is not None else None
+        if there is not None and (pending.exchange is None or pending.exchange.numbers_are_on(there.device)):
+            return there.total_norm
+        return self._numbers(pending)[0]
 
     def catch_up(self) -> None:
-        pending = self._pending
-        if pending is None or self._steps.fault or self._numbers.is_troubled(pending):
+        pending, exchange = self._pending, self._agreement.exchange
+        if pending is None or self._steps.fault:
             return
+        if exchange is not None and pending.exchange is not None and exchange.is_troubled(pending.exchange):
+            return  # all ranks must act on it together
         self._pending = None
-        self._steps.settled.append(self._settle(pending))
+        self._settle(pending)
 
     def restored(self, is_open: bool) -> None:
         self._pending = None
@@ -197,12 +321,12 @@ class Late:
             return
         before, self._pending = self._pending, None
         try:
-            failed = PendingStep(steps.number, RankStatus(Error(steps.fault)), limit_of(max_norm))
+            failed = PendingStep(steps.number, limit_of(max_norm), RankStatus(Error(steps.fault)))
             steps.is_clipped = True
-            self._numbers.start(failed)
+            self._enter(failed)
             self._pending = failed
-            if before is not None:
-                common = self._numbers.complete(before)
+            if before is not None and before.exchange is not None:
+                common = exchange.finish(before.exchange)
                 if common.failure is None and common.differs and not before.differences_settled:
                     self._agreement.take_over(common)
         except Exception as second:
@@ -214,7 +338,7 @@ class Late:
             return self._steps.clip_anyway(max_norm)
         # They were clipped before the fault; with several ranks nobody waits for the others here.
         if self._agreement.exchange is None and self._pending is not None:
-            return self._numbers.numbers(self._pending)
+            return self._numbers(self._pending)
         return math.nan, math.nan
 
 

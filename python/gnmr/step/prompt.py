@@ -12,7 +12,6 @@ from typing import Any
 from torch import Tensor
 
 from gnmr import _core
-from gnmr.norms.late_numbers import frozen_units
 from gnmr.ranks.exchange import CommonStatus, RankStatus
 from gnmr.results import StepResult, journal_coefficient, limit_of
 from gnmr.step import registrations
@@ -30,7 +29,7 @@ class Prompt:
         self._steps = steps
         self._parts = steps.parts
         self._agreement = steps.agreement
-        self._frozen = frozen_units(self._parts.joined)
+        self._frozen = self._parts.joined.frozen
         self._unlike: list[int] = []  # units whose copies had different norms in the last step
         self._sites = len(self._parts.joined.places)
 
