@@ -44,7 +44,7 @@ operators.define(
     "gemm(Tensor left, Tensor left_scales, Tensor right, Tensor right_scales, str recipe, int product) -> Tensor"
 )
 
-delayed: list[_core.LowLayer] = []  # what delayed scaling remembers of the layers without a switch
+delayed: list[_core.LowLayer] = []  # the amax histories of the layers without a switch
 
 
 def _cast(matrix: Tensor, recipe: str, product: int, place: int, both: bool) -> list[Tensor]:

@@ -118,7 +118,7 @@ void TrainView::print_control(const run::ControlCounts& counts, const run::StepS
   if (counts.alarms + counts.dismissed == 0) return;
   print(fmt::format(
       "{} alarmed, {} answered by the patrol{}; {} and {}, {:.1f}% of the "
-      "steps' time; `gnmr explain` tells the story",
+      "steps' time; `gnmr explain` says what happened",
       counted(counts.alarms, "step"), counted(counts.dismissed, "alarm"),
       counts.held > 0 ? ", " + counted(counts.held, "update") + " held by the gate" : "",
       counted(counts.trials, "trial"), counted(counts.replays, "replay"), 100 * seconds.reruns / seconds.steps));

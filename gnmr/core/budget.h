@@ -60,7 +60,7 @@ class Budget {
   const BudgetLimits& limits() const { return limits_; }
   std::uint64_t decisions() const { return decisions_; }
 
-  /// Copies what is remembered of one unit out.
+  /// Copies the state of one unit out.
   void save_unit(UnitIndex unit, const History& history, UnitState& state) const;
 
   /// Takes over one unit; units come ascending, `finish_restore` follows. `may_stand`: there are standing recoveries.

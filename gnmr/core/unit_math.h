@@ -47,7 +47,7 @@ struct Rules {
   double plain_high;
 };
 
-/// What a unit remembers of its norms and changes: m, p, q and f of docs/algorithm.md.
+/// The state of a unit's norms and changes: m, p, q and f of docs/algorithm.md.
 template <class Real>
 struct Memory {
   Real mean_sum;
@@ -168,7 +168,7 @@ GNMR_UNIT_MATH Real decayed(double decay, double one_minus_decay, Real sum, Real
 ///
 /// It implies what `outcome_of` would find, without its divisions: x / y > 1 exactly where x > y, a delta is at most
 /// its change, and limits may be taken a little too low: `noise` and `fall_noise` are at most the true ones. A ratio
-/// in range also tells that the norm is finite and not 0 and that there is a mean: the others give 0, infinity or NaN.
+/// in range also shows that the norm is finite and not 0 and that there is a mean: the others give 0, infinity or NaN.
 template <class Real>
 GNMR_UNIT_MATH auto plainly_usual(const Rules& rules, Real noise, Real fall_noise, Real ratio, Real change,
                                   Real fall_change) {

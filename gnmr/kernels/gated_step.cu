@@ -111,8 +111,8 @@ struct GatedStep::Impl {
     const auto* const first = reinterpret_cast<const Sent*>(bytes);
     auto* const found = reinterpret_cast<Results*>(results.data());
     auto* const sums = reinterpret_cast<double*>(found + 1);
-    fetch<<<blocks_to_copy(reserved_words), kCopyThreads, 0, stream>>>(reinterpret_cast<const Sent*>(slot.inputs.data()),
-                                                                       sent.data(), reserved_words, found);
+    fetch<<<blocks_to_copy(reserved_words), kCopyThreads, 0, stream>>>(
+        reinterpret_cast<const Sent*>(slot.inputs.data()), sent.data(), reserved_words, found);
     check_launch("fetch");
     norms.sum_squares_at(reinterpret_cast<const void* const*>(bytes + kGradientsAt), sums, stream);
     norms.clip(sums, settings.max_norm, {.gate = &found->gate}, stream);

@@ -71,7 +71,7 @@ struct UnitPast {
 SignalMemory empty_memory(std::uint32_t units, const SignalSettings& settings);
 
 /// Gives one unit its past.
-void remember(SignalMemory& memory, const SignalSettings& settings, std::uint32_t unit, const UnitPast& past);
+void store(SignalMemory& memory, const SignalSettings& settings, std::uint32_t unit, const UnitPast& past);
 
 /// The state that a controller has of its units.
 SignalMemory memory_of(const ControllerState& state, const SignalSettings& settings);

@@ -53,7 +53,7 @@ SignalMemory empty_memory(std::uint32_t units, const SignalSettings& settings) {
   return memory;
 }
 
-void remember(SignalMemory& memory, const SignalSettings& settings, std::uint32_t unit, const UnitPast& past) {
+void store(SignalMemory& memory, const SignalSettings& settings, std::uint32_t unit, const UnitPast& past) {
   const std::size_t units = memory.counts.size() / kCountColumns;
   const UnitColumns columns = columns_of(memory, units);
   columns.mean_sum[unit] = past.mean_sum;
@@ -125,14 +125,14 @@ SignalMemory memory_of(const ControllerState& state, const SignalSettings& setti
   SignalMemory memory = empty_memory(units, settings);
   for (std::uint32_t unit = 0; unit < units; ++unit) {
     const UnitState& from = state.units[unit];
-    remember(memory, settings, unit,
-             {.samples = from.samples,
-              .changes = from.changes,
-              .mean_sum = from.mean_sum,
-              .rise_change_sum = from.rise_change_sum,
-              .fall_change_sum = from.fall_change_sum,
-              .ratios = from.ratios,
-              .inverses = from.inverses});
+    store(memory, settings, unit,
+          {.samples = from.samples,
+           .changes = from.changes,
+           .mean_sum = from.mean_sum,
+           .rise_change_sum = from.rise_change_sum,
+           .fall_change_sum = from.fall_change_sum,
+           .ratios = from.ratios,
+           .inverses = from.inverses});
   }
   return memory;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What signals.h computes, unit by unit, on the host: the kernels are compared with it, bit for bit. (Runs without a GPU
-// have gnmr/core/host_gate.h.)
+// What signals.h computes, unit by unit, on the host: the kernels are compared with it, bit for bit. (Runs without a
+// GPU have gnmr/core/host_gate.h.)
 //
 // Goals: the same arithmetic as on the device, in a plain loop; tests compare it with the core. Non-goals: speed.
 // The file is compiled with -ffp-contract=off.

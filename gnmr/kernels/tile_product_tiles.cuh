@@ -36,7 +36,7 @@ struct TileShape {
 
   static_assert(kConsumers == 2 || kConsumers == 3);
   static_assert(kBuffers == 1 || kBuffers == 2);
-  static_assert(kColumns == kProductBlock);  // one scale a tile where b's are by block
+  static_assert(kColumns == kProductBlock);  // one scale per tile where b's are by block
   static_assert(kSharedBytes <= 232448);
 };
 

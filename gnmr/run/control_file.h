@@ -5,7 +5,7 @@
 //   echo high > runs/nano-fp8-delayed-gnmr-seed0/control
 //
 // Goals: so cheap that every step can look; a word holds until another one is written, also where the file is removed
-// or emptied in between. Non-goals: telling the run anything else.
+// or emptied in between. Non-goals: sending the run anything else.
 #pragma once
 
 #include <sys/types.h>

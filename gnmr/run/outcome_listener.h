@@ -46,7 +46,7 @@ struct ReportedRun {
   bool norms_dropped = false;     // since it was held for a trial
 };
 
-/// Hears of what happened. Called by the thread that reports.
+/// Receives what happened. Called by the thread that reports.
 class OutcomeListener {
  public:
   virtual ~OutcomeListener() = default;

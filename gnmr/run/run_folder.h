@@ -60,7 +60,7 @@ class RunLock {
  public:
   /// Makes the folder where it is missing and locks it. An `Error` where another process has it, where it holds a run
   /// and `resume` is false, or where it holds no run but files that a run would write. With `resume` a folder without
-  /// a run is accepted; `found_run` tells. An `OutputError` where the folder cannot be written.
+  /// a run is accepted; `found_run` returns it. An `OutputError` where the folder cannot be written.
   RunLock(const RunFolder& folder, bool resume);
 
   /// Whether there was a run when the folder was locked.

@@ -89,7 +89,7 @@ class AdamW {
   AdamWSettings settings_;
   std::vector<at::Tensor> means_;                     // one a parameter
   std::vector<at::Tensor> squares_;                   // one a parameter
-  std::vector<at::Tensor> steps_;                     // one number a parameter, float32 beside it
+  std::vector<at::Tensor> steps_;                     // one number per parameter, float32 beside it
   std::vector<at::Tensor> masters_;                   // of bfloat16 parameters; undefined for others
   std::unique_ptr<kernels::AdamW> kernels_;           // null: torch's
   std::vector<kernels::AdamWTensor> kernel_tensors_;  // reused

@@ -2,7 +2,7 @@
 // What is written and counted about the steps of a run: norms, errors and evidence, the line of a step, the sums of the
 // run's outcome.
 //
-// Goals: it listens to what is reported; the loop tells it that a step is over. Non-goals: the files (run_writer.h);
+// Goals: it listens to what is reported; the loop calls it when a step is over. Non-goals: the files (run_writer.h);
 // journal and signals, which the supervisor writes.
 #pragma once
 

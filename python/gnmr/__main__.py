@@ -105,7 +105,7 @@ def _replay(chosen: argparse.Namespace) -> int:
     return 0
 
 
-#: What Python tells in its own words; all other commands are the program's, where that is built in.
+#: What Python answers itself; all other commands are the program's, where that is built in.
 _OWN = frozenset({"doctor", "options", "recipes"})
 
 _COMMANDS = {

@@ -158,7 +158,7 @@ def _trouble(module: nn.Module, recipe: str) -> str:
     if is_replaced(module):
         return "its forward is replaced on the instance already"
     if has_own_forward(module):
-        return f"{type(module).__name__} has a forward of its own: register_switch tells how to switch it"
+        return f"{type(module).__name__} has a forward of its own: use register_switch to say how to switch it"
     if not weight.is_floating_point():
         return f"its weight is {str(weight.dtype).removeprefix('torch.')}"
     if weight.numel() == 0:
@@ -291,7 +291,7 @@ def _other_weights(modules: Sequence[tuple[str, nn.Module]], known: set[int]) ->
                 LeftOut(
                     name,
                     3 * count,
-                    f"{type(module).__name__} is no linear layer: register_switch tells how to switch it",
+                    f"{type(module).__name__} is no linear layer: use register_switch to say how to switch it",
                 )
             )
     return found

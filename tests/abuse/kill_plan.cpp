@@ -14,7 +14,7 @@ constexpr std::uint32_t kStopStream = 2;
 void add(Words& flags, const Words& more) { flags.insert(flags.end(), more.begin(), more.end()); }
 
 void add_low_precision(Words& flags, const std::string& folder, Dice& dice) {
-  // Those whose low paths remember something come first; one rounds by chance.
+  // Those whose low paths have a state come first; one rounds by chance.
   const std::vector<std::string> recipes{"fp8-delayed", "fp8-delayed",    folder + "/int4-delayed.json",
                                          "int4-act",    "nvfp4-hadamard", "fp8-tensorwise"};
   add(flags, {"--recipe", dice.one_of(recipes)});

@@ -89,7 +89,7 @@ def near(a, b, tolerance):
 
 
 def first_amaxes(folder, out, name):
-    """What the low paths remember of the first step: inputs and weights of all layers, of all ranks together."""
+    """The low paths' amax histories of the first step: inputs and weights of all layers, of all ranks together."""
     path = f"{folder}/{out}-{name}/checkpoints/step-{CASES[name]['steps']:08}/low_path.safetensors"
     with open(path, "rb") as file:
         content = file.read()

@@ -206,7 +206,7 @@ class JudgedRun {
     for (const gnmr::Finding& finding : findings) step_.patrol[finding.unit] |= patrol_flag::kStandsOut;
   }
 
-  /// Other norms and a verdict, or a rerun that failed: then the same norms, which are remembered now.
+  /// Other norms and a verdict, or a rerun that failed: then the same norms, which are learned now.
   void take_rerun() {
     rerun_ = false;
     step_.is_rerun = true;

@@ -264,7 +264,7 @@ def test_the_suite_is_passed(recipe: str) -> None:
     assert not [check for check in checks if check.outcome == "failed"]
 
 
-# What delayed scaling remembers.
+# The amax histories of delayed scaling.
 
 
 def run_steps(layer: Layer, model: nn.Module, ctl: gnmr.Control, factors: list[float]) -> None:

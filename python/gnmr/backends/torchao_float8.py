@@ -36,7 +36,7 @@ def make(name: str, module: nn.Linear) -> "Float8Switch | str":
         if one.__name__ == "Float8Linear" and one.__module__.partition(".")[0] == "torchao"
     )
     if type(module).forward is not known.forward:
-        return f"{type(module).__name__} has a forward of its own: register_switch tells how to switch it"
+        return f"{type(module).__name__} has a forward of its own: use register_switch to say how to switch it"
     return Float8Switch(module)
 
 

@@ -54,7 +54,7 @@ class EngineSwitch(LayerSwitch[nn.Module]):
         super().__init__(module, forward, 3 * weights // max(experts, 1), [0.0] * len(PLACES))
 
     @property
-    def remembers(self) -> bool:
+    def has_state(self) -> bool:
         """Whether its scales go by earlier steps."""
         recipe = getattr(self.module, "fp8_meta", {}).get("recipe")
         return recipe is not None and bool(recipe.delayed())
@@ -74,7 +74,7 @@ class EngineSwitch(LayerSwitch[nn.Module]):
     def note_gradient(self, gradient: Tensor) -> None:
         """The magnitude of the output's gradient goes where the low path would have put it."""
         state = self.module.fp8_meta.get("scaling_bwd")  # type: ignore[union-attr,operator]
-        if self.remembers and state is not None and _class_name(self.module) in _ONE_PRODUCT:
+        if self.has_state and state is not None and _class_name(self.module) in _ONE_PRODUCT:
             state.amax_history[0][0].copy_(gradient.detach().abs().amax().to(torch.float32))
 
 

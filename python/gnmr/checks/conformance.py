@@ -220,13 +220,13 @@ class _Examination:
     def _is_low_again(self) -> str:
         if self._low is None:
             raise _Skipped("the low path is not the same twice")
-        outcome = self.bench.settled() if self.bench.remembers else self.bench.step()
+        outcome = self.bench.settled() if self.bench.has_state else self.bench.step()
         if outcome is None:
             raise _Failed("the low path is not the same twice any more")
         if outcome.equals(self._low):
             return "the low path has its numbers again, bit for bit"
         distance = outcome.distance(self._low)
-        if not (self.bench.remembers and distance <= self._all_high.distance(self._low)):
+        if not (self.bench.has_state and distance <= self._all_high.distance(self._low)):
             raise _Failed(f"gradients of the low path differ by {distance:.1e} from earlier ones")
         # Scales follow what they scale, and can come to rest elsewhere.
         self._low = outcome
@@ -333,7 +333,7 @@ class _Examination:
         if high - low > ahead.recovery.at(tokens) * 1.01 + 4096:
             raise _Failed(
                 f"every unit high keeps {readable_bytes(high - low)} more than low, "
-                f"{readable_bytes(ahead.recovery.at(tokens))} were told ahead"
+                f"{readable_bytes(ahead.recovery.at(tokens))} were predicted"
             )
         admitted = preflight(control.units, control.supervisor.max_recovered)
         return f"{admitted.text(tokens)} ({tokens} tokens); every unit high keeps {readable_bytes(high - low)} more"
@@ -389,7 +389,7 @@ class _Examination:
             if not worst <= _HEALTHY * max(healthy, 1e-6):
                 raise _Failed(
                     f"{unit.name}: its input grew while it ran high, and its low path is off by {worst:.3g} "
-                    f"now ({healthy:.3g} before): what it remembers is stale"
+                    f"now ({healthy:.3g} before): its state is stale"
                 )
             largest.append(worst)
         return f"inputs grew by {_GROWTH:.0f} while high; back low, errors are at most {max(largest):.3g}"

@@ -37,7 +37,7 @@ that makes a loss of it, the same one in every call:
         inputs, targets = one_batch()
         return model, lambda model: criterion(model(inputs), targets)
 
-It may return a gnmr.conformance.Subject instead, which can also tell how the model computes in high precision without
+It may return a gnmr.conformance.Subject instead, which can also say how the model computes in high precision without
 us. Every unit is flipped high and back; gradients, norms, trials, memory, recompilations and ranks are compared with
 what they should be. The code is 0 where nothing failed. The model is not trained: parameters stay as they are.
 """

@@ -93,9 +93,9 @@ class Bench:
         return [unit for unit in self.attached.units if unit.switch is not None]
 
     @property
-    def remembers(self) -> bool:
+    def has_state(self) -> bool:
         """Whether a low path goes by what it saw in earlier steps."""
-        return any(getattr(unit.switch, "remembers", False) for unit in self.units)
+        return any(getattr(unit.switch, "has_state", False) for unit in self.units)
 
     def run(self, between: Callable[[], None] | None = None, recompute: bool = False) -> Outcome:
         """Forward and backward; `between` is called between them, `recompute`: backward makes activations again."""
@@ -140,7 +140,7 @@ class Bench:
     def settled(self) -> Outcome | None:
         """Steps until they are all equal; None: they never are."""
         # A scale that follows a scale takes its time: equal for as long as a memory lasts is equal for good.
-        wanted = _LONGEST_MEMORY if self.remembers else 1
+        wanted = _LONGEST_MEMORY if self.has_state else 1
         last, equal = self.step(), 0
         for _ in range(20 * wanted):
             now = self.step()

@@ -27,7 +27,7 @@ def overflowed(scaler: Any, optimizer: Any) -> bool:
     try:
         found = list(scaler._found_inf_per_device(plain).values())
     except AttributeError:
-        # What the scaler itself looks for, where it does not tell.
+        # What the scaler itself looks for, where it does not report it.
         return not all(bool(torch.isfinite(gradient).all()) for gradient in _gradients(plain))
     return any(float(one) != 0 for one in found)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is known of real FP8 data before there are any: where they are made, their shapes, who multiplies them.
 
-Goals: for compilers, and for what `attach` tells ahead. Non-goals: making and multiplying them (gnmr/low, in C++).
+Goals: for compilers, and for what `attach` predicts. Non-goals: making and multiplying them (gnmr/low, in C++).
 """
 
 from contextlib import nullcontext

@@ -31,7 +31,7 @@ class FrontEnd:
 
     def empty_vector(self, beside: Tensor | None, dtype: torch.dtype, count: int) -> Tensor:
         if torch.is_inference_mode_enabled():
-            # What is remembered outlives the mode that the first forward may run in.
+            # The state outlives the mode that the first forward may run in.
             with torch.inference_mode(False):
                 return self.empty_vector(beside, dtype, count)
         return torch.empty(count, dtype=dtype, device=_CPU if beside is None else beside.device)

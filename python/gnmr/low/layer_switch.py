@@ -47,7 +47,7 @@ class LayerSwitch(ForgottenInCopies, Generic[_Module]):
         self._forward = forward
 
     @property
-    def remembers(self) -> bool:
+    def has_state(self) -> bool:
         """Whether the low path depends on earlier steps."""
         return False
 
@@ -66,7 +66,7 @@ class LayerSwitch(ForgottenInCopies, Generic[_Module]):
     def begin_step(self) -> None:
         """Forgets what was measured in the last step, or in the first run of this one."""
         self.calls = 0
-        if self.remembers or self.measures_output:
+        if self.has_state or self.measures_output:
             self.layer.begin_step()
 
     def note_call(self) -> None:
@@ -77,7 +77,7 @@ class LayerSwitch(ForgottenInCopies, Generic[_Module]):
 
     def end_step(self) -> None:
         """The amax history takes the step in."""
-        if self.remembers:
+        if self.has_state:
             self.layer.end_step()
 
     def measure_output(self, gradient: Tensor) -> None:

@@ -44,7 +44,7 @@ _last = _Entry()
 
 
 def shared_operands(input: Tensor, dtype: torch.dtype) -> _core.SharedOperands | None:
-    """What layers share that get this input as elements of this type; None where it cannot be told whether the tensor
+    """What layers share that get this input as elements of this type; None where it is not known whether the tensor
     changes."""
     if input.is_inference():
         return None

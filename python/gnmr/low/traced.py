@@ -3,7 +3,7 @@
 
 Goals: what anybody would write who has no switch. So a compiler quantizes the input that q, k and v share once, fuses
 what stands around the GEMMs, and plans memory; calm steps cost what they would without us. Where a quantization depends
-on more than its operand (scales that are remembered, chance) its operator looks that up when it runs, by the layer's
+on more than its operand (delayed scales, chance) its operator looks that up when it runs, by the layer's
 number. The arithmetic is that of gnmr/low, to the bit. Non-goals: what is switched or measured (gnmr.low.ops).
 """
 
@@ -149,7 +149,7 @@ class TracedLayer:
     has_codes: bool  # the recipe can run on a GPU
     looks_up: bool  # its casts depend on more than their operands
     groups: tuple[str, ...]  # of the right operands of its products, where it has codes
-    counts_at: int  # the operand of forward whose cast tells that the layer is called; a weight is nobody else's
+    counts_at: int  # the operand of forward whose cast shows that the layer is called; a weight is nobody else's
     plans: tuple[fp8_matrix.ProductPlan, ...] = ()  # of products of codes; empty: that is found when they are made
 
 
@@ -176,7 +176,7 @@ def traced_layer(recipe: str, rules: _core.Recipe) -> TracedLayer | None:
     )
     has_codes = rules.has_fp8_codes and _core.kernels_available()
     if not any(casts[FORWARD]) or ((has_codes or looks_up) and not all(map(all, casts))):
-        return None  # nobody tells of calls; products of codes and numbers; amaxes of what is not cast
+        return None  # nobody reports calls; products of codes and numbers; amaxes of what is not cast
 
     def shares(codes: bool) -> tuple[bool, ...]:
         return tuple(rules.shares_cast(*pair, codes) for pair in _PAIRS)

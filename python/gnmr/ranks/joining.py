@@ -124,7 +124,7 @@ def refuse_flat_parameters(model: nn.Module) -> None:
         if getattr(settings, "use_distributed_optimizer", False) and ranks is not None and ranks.size() > 1:
             raise Error(
                 "attach: with Megatron's distributed optimizer each rank has a part of main_grad, whose layers "
-                "cannot be told: expected use_distributed_optimizer=False"
+                "cannot be found: expected use_distributed_optimizer=False"
             )
         if type(module).__name__ == "FullyShardedDataParallel":
             raise Error(

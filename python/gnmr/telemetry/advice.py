@@ -124,7 +124,7 @@ def _calm(summary: Summary) -> str:
     return "no alarm so far: nothing to do" if summary.steps >= summary.warmup_steps and not summary.alarms else ""
 
 
-#: In the order in which they are told.
+#: In the order in which they are printed.
 RULES: dict[str, Callable[[Summary], str]] = {
     "disarmed": _disarmed,
     "no low path": _no_low_path,

@@ -47,7 +47,7 @@ class Listeners:
             except Exception as fault:
                 self.active.remove(listener)
                 warn(
-                    f"{type(listener).__name__} failed in step {result.step} and is told nothing any "
+                    f"{type(listener).__name__} failed in step {result.step} and is not called any "
                     f"more: {type(fault).__name__}: {fault}",
                     stacklevel=3,
                 )

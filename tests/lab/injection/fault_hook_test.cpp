@@ -237,7 +237,7 @@ TEST(FaultHook, AStuckScaleIsThatOfTheFirstStep) {
   other.restore(hook.save());
   EXPECT_EQ(other.save(), hook.save());
   EXPECT_EQ(limit_of(other.in_cast(call_of(Product::forward, kFirst + 2), Operand::input, larger)), limit);
-  // Nothing is remembered from one fault to the next.
+  // No state is kept from one fault to the next.
   std::vector<PlannedFault> two{fault_of(FaultKind::stuck_amax), fault_of(FaultKind::stuck_amax)};
   two[1].step_first += 20;
   two[1].step_last += 20;
