@@ -122,7 +122,7 @@ class Bench {
   /// `before_gate` is called when the gradients are on their way.
   void watched_step(const std::function<void()>& before_gate = [] {}) {
     const StepPlan plan = supervisor_.begin(++steps_);
-    units_.request(supervisor_.high());
+    units_.request(supervisor_.high(), supervisor_.in_recovery());
     units_.begin_step(plan.batch, plan.pass, plan.again);
     train::BatchNumbers numbers;
     numbers.device_loss = run_model().to(at::kDouble);

@@ -36,6 +36,11 @@ void add_recipes_command(CLI::App& program, Command& chosen) {
         put(stdout, recipes::recipe_json(*name));
       } else {
         put(stdout, fmt::format("{}: a recipe named {}\n", *name, recipe.name));
+        if (recipe.has_ladder()) {
+          put(stdout,
+              fmt::format("units in recovery run {}: {:.2f} of the cost of high precision, by bits of operands\n",
+                          recipes::recovery_text(recipe), recipe.recovery_cost()));
+        }
       }
       return static_cast<int>(kOk);
     };

@@ -196,8 +196,11 @@ Matrix results(const Pass& pass, Product product, const Matrix& left, const Matr
     } else if (runs_low(paths, product)) {
       if (paths.compares_low()) patrol(member, paths, pass.part(all, split, member));
     } else {
-      Matrix high = front_end.multiply_high(product, pass.part(left, split_of(left_operand), member),
-                                            pass.part(right, split_of(right_operand), member));
+      const Matrix left_part = pass.part(left, split_of(left_operand), member);
+      const Matrix right_part = pass.part(right, split_of(right_operand), member);
+      const recipes::GemmRules* const rules = paths.recovery_rules(index_of(product));
+      Matrix high = rules != nullptr ? product_by_rules(front_end, paths, product, *rules, left_part, right_part)
+                                     : front_end.multiply_high(product, left_part, right_part);
       if (paths.compares_high()) compare_in_full(pass, paths, index_of(product), pass.part(all, split, member), high);
       members.place(front_end, std::move(high), split, member, all);
     }

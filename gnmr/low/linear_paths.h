@@ -61,9 +61,10 @@ struct LinearPaths {
   std::size_t numbers_row = 0;  // in `numbers`; likewise
 
   // The switch: written between steps only.
-  std::array<bool, kProductCount> low{};  // which GEMMs run low
-  bool save_low = false;                  // whether the input is saved for backward in 8 bits
-  bool can_save_low = false;              // whether it ever is: then that is compared too
+  std::array<bool, kProductCount> low{};       // which GEMMs run low
+  std::array<bool, kProductCount> recovers{};  // of the others: which run what the recipe recovers to, not high
+  bool save_low = false;                       // whether the input is saved for backward in 8 bits
+  bool can_save_low = false;                   // whether it ever is: then that is compared too
   bool keep_low_weight = true;  // false: backward quantizes the weight again, for one byte per weight less memory
   MatrixHook* hook = nullptr;   // a laboratory's; it outlives the step
 
@@ -79,6 +80,25 @@ struct LinearPaths {
   ErrorSums saved_error;  // of the input that was saved in 8 bits
 
   std::shared_ptr<DeviceNumbers> numbers;  // on a CUDA device: amax, measurements and delayed scales are there
+
+  /// All GEMMs run low, or none, which then run high.
+  void run_all(bool all_low) {
+    low.fill(all_low && recipe != nullptr);
+    recovers.fill(false);
+  }
+
+  /// A GEMM of a unit in recovery leaves its low path as the recipe says.
+  void recover(std::size_t product) {
+    low[product] = low[product] && recipe->recovery[product].path == recipes::RecoveryPath::low;
+    recovers[product] = !low[product];
+  }
+
+  /// The rules of a GEMM that runs what the recipe recovers to; null: it does not, or that is high precision.
+  const recipes::GemmRules* recovery_rules(std::size_t product) const {
+    const bool has_rules = recovers[product] && !low[product] && recipe != nullptr &&
+                           recipe->recovery[product].path == recipes::RecoveryPath::rules;
+    return has_rules ? &recipe->recovery[product].rules : nullptr;
+  }
 
   /// Whether the two paths are compared in this way.
   bool compares_low() const { return comparison != Comparison::none && observing && recipe != nullptr; }

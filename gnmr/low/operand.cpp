@@ -269,6 +269,29 @@ Matrix low_product(const FrontEnd& front_end, const LinearPaths& paths, Product 
   return paths.hook != nullptr ? paths.hook->after_gemm(call_of(paths, product), result) : result;
 }
 
+Matrix product_by_rules(const FrontEnd& front_end, const LinearPaths& paths, Product product,
+                        const recipes::GemmRules& rules, const Matrix& left, const Matrix& right) {
+  const auto sums = sums_over(product);
+  const auto operand = [&](std::size_t place, const Matrix& matrix) {
+    const std::optional<CastRule>& rule = rules[place];
+    LowOperand made;
+    if (!rule) {
+      made.values = matrix;
+    } else if (can_quantize_to_codes(matrix, *rule)) {
+      const bool by_rows = sums[place] == SumOver::columns;
+      made.codes = quantize_to_codes(front_end, matrix, {.rule = *rule, .by_rows = by_rows, .by_columns = !by_rows});
+    } else {
+      made.values = quantize_to_numbers(front_end, front_end.to_type(matrix, Type::float32),
+                                        {.rule = *rule,
+                                         .sum_over = sums[place],
+                                         .seed = seed_of(paths, product, place),
+                                         .transform_seed = seed_of(paths, product, 2)});
+    }
+    return made;
+  };
+  return low_gemm(front_end, product, operand(0, left), operand(1, right), left.type);
+}
+
 LowOperand SharedOperands::operand(const FrontEnd& front_end, LinearPaths& paths, const OperandUse& use,
                                    const Matrix& matrix) {
   const auto& rule = paths.recipe->rule(use.product, use.place);

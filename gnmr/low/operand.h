@@ -57,6 +57,11 @@ LowOperand low_operand(const FrontEnd& front_end, LinearPaths& paths, const Oper
 Matrix low_product(const FrontEnd& front_end, const LinearPaths& paths, Product product, const LowOperand& left,
                    const LowOperand& right, Type type);
 
+/// The result of a GEMM, [m, n], by rules without a state, as a unit in recovery may run it: nothing is measured,
+/// shared or changed by a hook.
+Matrix product_by_rules(const FrontEnd& front_end, const LinearPaths& paths, Product product,
+                        const recipes::GemmRules& rules, const Matrix& left, const Matrix& right);
+
 /// The low path's state must be updated whatever path is taken: takes in a matrix, unless its quantization for
 /// `product` will.
 void observe(const FrontEnd& front_end, LinearPaths& paths, Product product, std::size_t place, const Matrix& matrix);

@@ -21,7 +21,7 @@ bool is_delayed(const std::optional<nn::CastRule>& rule) {
 }
 
 /// Whether a layer's scales come from device memory: all of those that its low GEMMs take, or where `quickly`, one.
-bool remembers(LinearPaths& paths, bool quickly) {
+bool has_history(LinearPaths& paths, bool quickly) {
   for (std::size_t product = 0; product < kProductCount; ++product) {
     if (!paths.low[product]) continue;
     for (std::size_t place = 0; place < 2; ++place) {
@@ -54,7 +54,11 @@ bool uses_delayed(const nn::Recipe& recipe) {
 
 /// Whether what a layer does in this pass depends on the key alone.
 bool depends_on_key_alone(const LinearPaths& paths) {
-  return paths.hook == nullptr && paths.comparison == nn::Comparison::none && paths.observing &&
+  bool recovers_by_rules = false;
+  for (std::size_t product = 0; product < kProductCount; ++product) {
+    recovers_by_rules = recovers_by_rules || paths.recovery_rules(product) != nullptr;
+  }
+  return !recovers_by_rules && paths.hook == nullptr && paths.comparison == nn::Comparison::none && paths.observing &&
          !paths.measure_products && !paths.measure_casts && !paths.save_low;
 }
 
@@ -106,7 +110,7 @@ bool GraphKeys::take_layer(std::size_t index, nn::SwitchableLinearImpl& layer, G
   }
   if (uses_delayed(*paths.recipe)) {
     const void* const memory = paths.numbers.get();
-    if (!remembers(paths, known_memories_[index] == memory)) return false;
+    if (!has_history(paths, known_memories_[index] == memory)) return false;
     // Only those of low GEMMs were looked at.
     if (std::all_of(paths.low.begin(), paths.low.end(), [](bool low) { return low; })) known_memories_[index] = memory;
     if (paths.clock != nullptr && paths.clock->micro_batch != 0) key.later_micro_batches |= 1u << index;

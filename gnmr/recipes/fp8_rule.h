@@ -19,9 +19,14 @@ constexpr bool has_fp8_codes(const CastRule& rule) {
          rule.hadamard == 0 && known_grouping;
 }
 
-/// Whether that holds for every rule of a recipe, and there is one.
+/// Whether that holds for every rule of a recipe, those of recovery too, and there is one.
 constexpr bool has_fp8_codes(const Recipe& recipe) {
   bool casts = false;
+  for (const GemmRecovery& recovery : recipe.recovery) {
+    for (const std::optional<CastRule>& rule : recovery.rules) {
+      if (rule && !has_fp8_codes(*rule)) return false;
+    }
+  }
   for (const auto& rules : recipe.rules) {
     for (const std::optional<CastRule>& rule : rules) {
       if (rule && !has_fp8_codes(*rule)) return false;

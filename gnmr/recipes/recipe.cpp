@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gnmr/recipes/recipe.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "gnmr/core/error.h"
@@ -35,8 +36,8 @@ std::string text_of(const Json& value, const std::string& where) {
   return value.get<std::string>();
 }
 
-constexpr std::array<std::string_view, 6> kRecipeKeys{"name",   "about",           "input",
-                                                      "weight", "output_gradient", "products"};
+constexpr std::array<std::string_view, 7> kRecipeKeys{"name",     "about",      "input", "weight", "output_gradient",
+                                                      "products", "recovers_to"};
 constexpr std::array<std::string_view, 10> kRuleKeys{"format",  "scaling",  "rounding", "overflow", "round",
                                                      "history", "interval", "margin",   "choice",   "hadamard"};
 
@@ -193,6 +194,60 @@ void parse_products(Recipe& recipe, const Json& products) {
   }
 }
 
+/// What one GEMM recovers to: "high", "low", or what a built-in recipe makes of it.
+GemmRecovery recovery_of(const Json& value, Product product, const std::string& where) {
+  const std::string name = text_of(value, where);
+  if (name == "high") return {};
+  if (name == "low") return {.path = RecoveryPath::low, .name = name};
+  std::vector<std::string> names = recipe_names();
+  names.insert(names.begin(), {"high", "low"});
+  if (std::find(names.begin(), names.end(), name) == names.end()) {
+    std::string known;
+    for (const std::string& one : names) known += (known.empty() ? "" : ", ") + one;
+    throw Error(where + ": expected one of " + known + ", got \"" + name + "\"" + did_you_mean(name, names));
+  }
+  GemmRecovery recovery{.path = RecoveryPath::rules, .name = name};
+  recovery.rules = parse_recipe(recipe_json(name)).rules[static_cast<std::size_t>(product)];
+  for (const std::optional<CastRule>& rule : recovery.rules) {
+    if (rule && rule->grouping == Grouping::delayed) {
+      throw Error(where + ": \"" + name + "\" has delayed scaling, whose scales are too old where it runs rarely");
+    }
+    if (rule && rule->rounding == formats::Rounding::stochastic) {
+      throw Error(where + ": \"" + name + "\" rounds stochastically, which does not run on every device");
+    }
+  }
+  return recovery;
+}
+
+void parse_recovery(Recipe& recipe, const Json& value) {
+  const std::string where = "recovers_to";
+  if (!value.is_object()) {
+    for (std::size_t product = 0; product < kProductCount; ++product) {
+      recipe.recovery[product] = recovery_of(value, static_cast<Product>(product), where);
+    }
+  } else {
+    for (const auto& [name, one] : value.items()) {
+      const auto product = index_of(name, kProductNames);
+      const std::string key = where + "." + name;
+      if (!product) throw unknown_key(key, name, kProductNames);
+      recipe.recovery[*product] = recovery_of(one, static_cast<Product>(*product), key);
+    }
+  }
+  if (std::all_of(recipe.recovery.begin(), recipe.recovery.end(),
+                  [](const GemmRecovery& one) { return one.path == RecoveryPath::low; })) {
+    throw Error(where + ": a unit in recovery would run its low path as before; let some GEMM recover");
+  }
+}
+
+/// The wider operand, in bits; what is not quantized has 16.
+int operand_bits(const GemmRules& rules) {
+  int bits = 0;
+  for (const std::optional<CastRule>& rule : rules) {
+    bits = std::max(bits, rule ? formats::layout_of(rule->format).code_bits : 16);
+  }
+  return bits;
+}
+
 /// A transform cancels only where both operands have the same one.
 void check_transforms(const Recipe& recipe) {
   for (std::size_t product = 0; product < kProductCount; ++product) {
@@ -219,6 +274,21 @@ bool Recipe::uses_delayed(Operand operand) const {
   return false;
 }
 
+bool Recipe::has_ladder() const {
+  return std::any_of(recovery.begin(), recovery.end(),
+                     [](const GemmRecovery& one) { return one.path != RecoveryPath::high; });
+}
+
+double Recipe::recovery_cost() const {
+  double bits = 0;
+  for (std::size_t product = 0; product < kProductCount; ++product) {
+    const GemmRecovery& one = recovery[product];
+    bits +=
+        one.path == RecoveryPath::high ? 16 : operand_bits(one.path == RecoveryPath::low ? rules[product] : one.rules);
+  }
+  return bits / (16.0 * kProductCount);
+}
+
 Recipe parse_recipe(std::string_view json_text) {
   const Json document = io::parse_json(json_text, io::RepeatedKeys::accept);
   if (!document.is_object()) throw Error("expected a JSON object");
@@ -230,6 +300,8 @@ Recipe parse_recipe(std::string_view json_text) {
       recipe.about = text_of(value, key);
     } else if (const auto operand = index_of(key, kOperandNames)) {
       set_operand_everywhere(recipe, static_cast<Operand>(*operand), parse_rule(value, key));
+    } else if (key == "recovers_to") {
+      parse_recovery(recipe, value);
     } else if (key != "products") {
       throw unknown_key(key, key, kRecipeKeys);
     }
@@ -238,6 +310,12 @@ Recipe parse_recipe(std::string_view json_text) {
   if (recipe.name.empty()) throw Error("expected a key \"name\"");
   check_transforms(recipe);
   return recipe;
+}
+
+std::string recovery_text(const Recipe& recipe) {
+  const auto& [forward, input_gradient, weight_gradient] = recipe.recovery;
+  if (forward.name == input_gradient.name && forward.name == weight_gradient.name) return forward.name;
+  return "forward " + forward.name + ", dgrad " + input_gradient.name + ", wgrad " + weight_gradient.name;
 }
 
 std::vector<std::string> recipe_names() {

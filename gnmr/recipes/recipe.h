@@ -3,10 +3,10 @@
 //
 //   {"name": "fp8-delayed", "about": "...",
 //    "input": {"format": "e4m3", "scaling": "delayed", "interval": 1}, "weight": {...}, "output_gradient": {...},
-//    "products": {"weight_gradient": {"input": {...}}}}
+//    "products": {"weight_gradient": {"input": {...}}}, "recovers_to": "fp8-rowwise"}
 //
 // The first three are what an operand is in every GEMM, `products` are exceptions; an operand that is not named,
-// or null, is not quantized. docs/recipes.md has every key.
+// or null, is not quantized. `recovers_to` is what a unit in recovery runs. docs/recipes.md has every key.
 //
 // Goals: one reader for built-in and users' recipes; an error names the key. Non-goals: tensors (gnmr/torch).
 #pragma once
@@ -89,11 +89,31 @@ struct CastRule {
   formats::DelayedScaling delayed_scaling() const { return {format, history_length, update_interval, choice, margin}; }
 };
 
+/// How the two operands of a GEMM are quantized, as operands_of orders them; without a rule one stays as it is.
+using GemmRules = std::array<std::optional<CastRule>, 2>;
+
+/// What a GEMM of a unit in recovery runs.
+enum class RecoveryPath : std::uint8_t {
+  high,   // high precision
+  rules,  // low precision by other rules
+  low,    // the low path: this GEMM does not recover
+};
+
+/// The recovery of one GEMM.
+struct GemmRecovery {
+  RecoveryPath path = RecoveryPath::high;
+  std::string name = "high";  // of the path, or of the recipe with these rules
+  GemmRules rules{};          // with RecoveryPath::rules; none with delayed scaling or stochastic rounding
+
+  bool operator==(const GemmRecovery&) const = default;
+};
+
 /// How all operands are quantized; where there is no rule the operand stays as it is.
 struct Recipe {
   std::string name;
   std::string about;
-  std::array<std::array<std::optional<CastRule>, 2>, kProductCount> rules{};  // as operands_of orders them
+  std::array<GemmRules, kProductCount> rules{};
+  std::array<GemmRecovery, kProductCount> recovery{};
 
   const std::optional<CastRule>& rule(Product product, std::size_t operand) const {
     return rules[static_cast<std::size_t>(product)][operand];
@@ -101,10 +121,22 @@ struct Recipe {
 
   /// Whether any rule has a memory.
   bool uses_delayed(Operand operand) const;
+
+  /// Whether units in recovery run anything but high precision.
+  bool has_ladder() const;
+
+  /// What a unit in recovery costs, by the bits of the operands that each GEMM reads: 1 is high precision at 16 bits.
+  double recovery_cost() const;
 };
+
+/// Whether two recipes compute the same; names and descriptions may differ.
+inline bool computes_alike(const Recipe& a, const Recipe& b) { return a.rules == b.rules && a.recovery == b.recovery; }
 
 /// A recipe from JSON; an `Error` names the key that is unknown, missing or wrong.
 Recipe parse_recipe(std::string_view json_text);
+
+/// What units in recovery run, in words: `fp8-rowwise`, say, or each GEMM by itself.
+std::string recovery_text(const Recipe& recipe);
 
 /// The names of the built-in recipes.
 std::vector<std::string> recipe_names();

@@ -53,14 +53,19 @@ const StepPlan& Supervisor::begin(std::int64_t step) {
 void Supervisor::collect_high() {
   const std::vector<Unit>& units = controller_.units();
   high_.clear();
+  in_recovery_.clear();
   for (UnitIndex unit = 0; unit < units.size(); ++unit) {
-    bool is_high = std::binary_search(recovered_.begin(), recovered_.end(), unit);
-    if (!settings_.rules.empty()) {
-      const std::optional<Path> forced = forced_path(settings_.rules, units[unit].name, plan_.step);
-      if (forced) is_high = *forced == Path::high;
+    std::optional<Path> forced;
+    if (mode_ == Mode::high) {
+      forced = Path::high;
+    } else if (!settings_.rules.empty()) {
+      forced = forced_path(settings_.rules, units[unit].name, plan_.step);
     }
-    paths_[unit] = is_high || mode_ == Mode::high ? kHighPath : kLowPath;
-    if (paths_[unit] == kHighPath) high_.push_back(unit);
+    const bool recovers = std::binary_search(recovered_.begin(), recovered_.end(), unit);
+    const bool is_high = forced ? *forced == Path::high : recovers;
+    paths_[unit] = is_high ? kHighPath : kLowPath;
+    if (is_high) high_.push_back(unit);
+    if (recovers && !forced) in_recovery_.push_back(unit);
   }
   if (plan_.pass != PassKind::trial) plan_.path = paths_;
 }

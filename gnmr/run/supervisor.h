@@ -71,6 +71,9 @@ class Supervisor {
   /// The units that run high by decisions and rules in the step that has begun, ascending (a trial runs all high).
   std::span<const UnitIndex> high() const { return high_; }
 
+  /// Of these, the ones that nobody but the controller switched; they run what their recipe recovers to.
+  std::span<const UnitIndex> in_recovery() const { return in_recovery_; }
+
   /// Of these, the ones in recovery: not forced, not by the kill switch.
   std::int64_t recovered_count() const { return recovered_count_; }
 
@@ -141,6 +144,7 @@ class Supervisor {
   StepPlan plan_;                    // of the step that has begun last
   std::vector<std::uint8_t> paths_;  // per unit, where rules or another chooser change the plan's
   std::vector<UnitIndex> high_;
+  std::vector<UnitIndex> in_recovery_;
   std::vector<UnitIndex> recovered_;  // by the plan, or instead
   std::int64_t recovered_count_ = 0;
   Outcome outcome_;

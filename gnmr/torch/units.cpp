@@ -61,8 +61,8 @@ RecoverableUnits::RecoverableUnits(const torch::nn::Module& model, std::shared_p
   find_layers(model, selection);
   make_units(selection);
   if (selection.granularity == Granularity::block) add_other_parameters(model);
-  requested_.assign(units_.size(), 0);
-  in_force_.assign(units_.size(), 0);
+  requested_.assign(units_.size(), kLow);
+  in_force_.assign(units_.size(), kLow);
   count_coverage(model);
 }
 
@@ -169,11 +169,14 @@ void RecoverableUnits::count_coverage(const torch::nn::Module& model) {
   coverage_.multiply_add_share = all > 0 ? watched / all : 0;
 }
 
-void RecoverableUnits::request(std::span<const UnitIndex> high) {
-  std::fill(requested_.begin(), requested_.end(), std::uint8_t{0});
+void RecoverableUnits::request(std::span<const UnitIndex> high, std::span<const UnitIndex> in_recovery) {
+  std::fill(requested_.begin(), requested_.end(), std::uint8_t{kLow});
   for (const UnitIndex unit : high) {
     if (unit >= requested_.size()) throw Error("[request] expected units below " + std::to_string(requested_.size()));
-    requested_[unit] = 1;
+    requested_[unit] = kHigh;
+  }
+  for (const UnitIndex unit : in_recovery) {
+    if (unit < requested_.size() && requested_[unit] == kHigh) requested_[unit] = kRecovery;
   }
 }
 
@@ -228,7 +231,7 @@ void RecoverableUnits::begin_step(std::int64_t step, PassKind pass, bool again) 
     LinearPaths& paths = layers_[index].module->paths();
     paths.begin_step();
     const bool low = pass != PassKind::trial;
-    paths.low.fill(low && recipe_ != nullptr);
+    paths.run_all(low);
     paths.save_low = low && save_in_8_bits_;
     paths.comparison = Comparison::none;
     if (pass == PassKind::trial) paths.comparison = Comparison::full;
@@ -236,17 +239,22 @@ void RecoverableUnits::begin_step(std::int64_t step, PassKind pass, bool again) 
   }
   if (pass == PassKind::trial) return;
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
-    if (in_force_[unit] == 0) continue;
+    if (in_force_[unit] == kLow) continue;
     for (const Part& part : sources_[unit].parts) {
       LinearPaths& paths = layers_[part.layer].module->paths();
       for (std::size_t product = 0; product < kProductCount; ++product) {
-        if (part.products[product]) paths.low[product] = false;
+        if (!part.products[product]) continue;
+        if (in_force_[unit] == kRecovery && recipe_ != nullptr) {
+          paths.recover(product);
+        } else {
+          paths.low[product] = false;
+        }
       }
       if (part.saved) paths.save_low = false;
     }
   }
   for (const UnitIndex unit : measured) {
-    if (pass != PassKind::step || in_force_[unit] == 0) continue;
+    if (pass != PassKind::step || in_force_[unit] == kLow) continue;
     for (const Part& part : sources_[unit].parts) layers_[part.layer].module->paths().comparison = Comparison::full;
   }
 }
@@ -260,7 +268,7 @@ void RecoverableUnits::end_step(const formats::Refresh& refresh) {
 }
 
 std::size_t RecoverableUnits::high_count() const {
-  return static_cast<std::size_t>(std::count(in_force_.begin(), in_force_.end(), std::uint8_t{1}));
+  return in_force_.size() - static_cast<std::size_t>(std::count(in_force_.begin(), in_force_.end(), kLow));
 }
 
 /// Whether a GEMM's gradient is a part of the norm of a unit whose norm is that of its GEMMs.
@@ -389,7 +397,7 @@ EvaluationPaths::EvaluationPaths(RecoverableUnits& units, bool all_high) : units
     kept_.push_back(paths);
     paths.observing = false;
     paths.hook = nullptr;
-    paths.low.fill(!all_high && paths.recipe != nullptr);
+    paths.run_all(!all_high);
     paths.save_low = false;
   }
 }
@@ -400,6 +408,7 @@ EvaluationPaths::~EvaluationPaths() {
     paths.observing = kept_[index].observing;
     paths.hook = kept_[index].hook;
     paths.low = kept_[index].low;
+    paths.recovers = kept_[index].recovers;
     paths.save_low = kept_[index].save_low;
   }
 }

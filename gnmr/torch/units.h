@@ -70,8 +70,9 @@ class RecoverableUnits {
   const std::vector<Unit>& units() const { return units_; }
   const Coverage& coverage() const { return coverage_; }
 
-  /// The units that are high from the next `begin_step` on; all others are low.
-  void request(std::span<const UnitIndex> high);
+  /// The units that are high from the next `begin_step` on; all others are low. Those of them that are in recovery run
+  /// what the recipe recovers to.
+  void request(std::span<const UnitIndex> high, std::span<const UnitIndex> in_recovery = {});
 
   /// Of these units, the low paths of those that run high are measured beside the next step, if it is a plain one, as
   /// in a trial; whatever the patrol's turn.
@@ -156,7 +157,7 @@ class RecoverableUnits {
   std::uint64_t refreshes() const;
 
   /// Whether a unit is high in this step.
-  bool is_high(UnitIndex unit) const { return in_force_[unit] != 0; }
+  bool is_high(UnitIndex unit) const { return in_force_[unit] != kLow; }
 
   /// How many are.
   std::size_t high_count() const;
@@ -217,6 +218,8 @@ class RecoverableUnits {
     std::vector<std::size_t> other_parameters = {};  // of a block: those that are no linear layer's
   };
 
+  enum UnitPath : std::uint8_t { kLow, kHigh, kRecovery };
+
   void find_layers(const torch::nn::Module& model, const UnitSelection& selection);
   void make_units(const UnitSelection& selection);
   void add_unit(Unit unit, Source source, const UnitSelection& selection);
@@ -239,9 +242,9 @@ class RecoverableUnits {
   std::vector<Layer> layers_;
   std::vector<Unit> units_;
   std::vector<Source> sources_;
-  std::vector<std::uint8_t> requested_;
+  std::vector<std::uint8_t> requested_;   // per unit, a UnitPath
   std::vector<UnitIndex> measured_high_;  // in the next step
-  std::vector<std::uint8_t> in_force_;
+  std::vector<std::uint8_t> in_force_;    // likewise
   bool save_in_8_bits_ = false;
   bool measures_products_ = false;  // of some layer
   bool measures_casts_ = false;

@@ -19,7 +19,7 @@ std::string slot_name(const std::string& layer, std::size_t product, std::size_t
   return layer + "." + std::string(to_string(which)) + "." + std::string(to_string(operands_of(which)[place]));
 }
 
-bool remembers(const Recipe* recipe, std::size_t product, std::size_t place) {
+bool has_history(const Recipe* recipe, std::size_t product, std::size_t place) {
   if (recipe == nullptr) return false;
   const auto& rule = recipe->rules[product][place];
   return rule && rule->grouping == recipes::Grouping::delayed;
@@ -72,7 +72,7 @@ std::vector<std::pair<std::string, at::Tensor>> RecoverableUnits::memory() const
     const LinearPaths& paths = layer.module->paths();
     for (std::size_t product = 0; product < kProductCount; ++product) {
       for (std::size_t place = 0; place < 2; ++place) {
-        if (!remembers(recipe_.get(), product, place)) continue;
+        if (!has_history(recipe_.get(), product, place)) continue;
         const formats::DelayedState& state =
             numbers_ != nullptr ? on_device[next++] : paths.amax.delayed[product][place];
         const std::string name = slot_name(layer.name, product, place);
@@ -106,7 +106,7 @@ void RecoverableUnits::restore_memory(const std::vector<std::pair<std::string, a
   for (const Layer& layer : layers_) {
     for (std::size_t product = 0; product < kProductCount; ++product) {
       for (std::size_t place = 0; place < 2; ++place) {
-        if (!remembers(recipe_.get(), product, place)) continue;
+        if (!has_history(recipe_.get(), product, place)) continue;
         const std::string name = slot_name(layer.name, product, place);
         const auto most = static_cast<std::int64_t>(recipe_->rules[product][place]->history_length);
         const at::Tensor history = take(name + ".amax_history", at::kFloat, 0, most);
@@ -140,7 +140,7 @@ void RecoverableUnits::restore_memory(const std::vector<std::pair<std::string, a
   for (Layer& layer : layers_) {
     for (std::size_t product = 0; product < kProductCount; ++product) {
       for (std::size_t place = 0; place < 2; ++place) {
-        if (!remembers(recipe_.get(), product, place)) continue;
+        if (!has_history(recipe_.get(), product, place)) continue;
         layer.module->paths().amax.delayed[product][place] = std::move(states[next++]);
       }
     }

@@ -26,6 +26,14 @@ std::map<std::string, std::string> arithmetic_of(const RunParts& parts) {
           {kTokensKey, std::to_string(parts.step_tokens())}};
 }
 
+/// Whether an entry of `arithmetic_of` says the same as that of a checkpoint; of recipes name and description may
+/// differ.
+bool computes_alike(const std::string& key, const std::string& before, const std::string& now) {
+  if (before == now) return true;
+  if (key != kRecipeEntry || before == "none" || now == "none") return false;
+  return recipes::computes_alike(recipes::parse_recipe(before), recipes::parse_recipe(now));
+}
+
 /// What `checkpoint_of` put beside the parts of a checkpoint; the mode that was in force, if it is among them.
 std::optional<Mode> restore_extra(RunParts& parts, const std::map<std::string, std::string>& extra) {
   const auto skipped = extra.find(kSkippedKey);
@@ -78,7 +86,7 @@ RestoredControl restore_checkpoint(RunParts& parts) {
   const std::map<std::string, std::string>& extra = loaded.info.extra;
   for (const auto& [key, value] : arithmetic_of(parts)) {
     const auto before = extra.find(key);
-    if (before != extra.end() && before->second != value) {
+    if (before != extra.end() && !computes_alike(key, before->second, value)) {
       throw Error(loaded.folder + ": the run was begun with another " + key +
                   " (a file or the number of processes has changed since); begin another run with another --out");
     }

@@ -59,7 +59,7 @@ void Trainer::take_step(std::int64_t number) {
       const Stopwatch stopwatch(parts_.outcome.seconds.control);
       now.plan = supervisor.begin(number);
       now.recovered = supervisor.recovered_count();
-      units.request(supervisor.high());
+      units.request(supervisor.high(), supervisor.in_recovery());
     }
     if (is_first) recovered_by_step_.emplace_back(supervisor.high().begin(), supervisor.high().end());
     run_batch(now);

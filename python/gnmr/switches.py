@@ -21,7 +21,7 @@ class Switch(Protocol):
     """One unit with two paths. The norm of the unit is that of its module's trainable parameters.
 
     `set_high` is only called between steps: after a step's last backward and before the next one's first forward. What
-    the low path remembers (amax histories) must go on being updated while it runs high.
+    the low path keeps (amax histories) must go on being updated while it runs high.
     """
 
     cost: int  # multiply-adds a token, of forward and backward together; >= 1
@@ -61,6 +61,21 @@ class PatrolledSwitch(MeasuringSwitch, Protocol):
 
 
 @runtime_checkable
+class LadderSwitch(Switch, Protocol):
+    """A switch with a path for recovery beside the high one."""
+
+    def set_recovery(self, recovers: bool) -> None:
+        """Before `set_high`: whether the unit is in recovery, or is high for another reason."""
+
+
+def set_path(switch: Switch, high: bool, recovers: bool) -> None:
+    """The path of a unit from the next forward on."""
+    if isinstance(switch, LadderSwitch):
+        switch.set_recovery(high and recovers)
+    switch.set_high(high)
+
+
+@runtime_checkable
 class BreakableSwitch(Switch, Protocol):
     """A switch whose low path can be broken, so that examinations see whether a trial finds it."""
 
@@ -84,7 +99,7 @@ class InstalledSwitch(Switch, Protocol):
         """A step begins, or begins again."""
 
     def end_step(self) -> None:
-        """A step has ended: what the low path remembers takes it in."""
+        """A step has ended: the low path's state takes it in."""
 
 
 @runtime_checkable
@@ -105,7 +120,7 @@ class StatefulSwitch(Switch, Protocol):
 class RefreshingSwitch(Switch, Protocol):
     """A switch whose scales come from earlier steps, and can be renewed before they are due."""
 
-    remembers: bool  # whether its scales do come from these
+    has_state: bool  # whether its scales do come from these
     refresh: float  # one that would now be so many times as large, or less than half, is renewed; 0: none is
 
     def refreshes(self) -> int:

@@ -62,17 +62,33 @@ LowOperand operand_of_parts(const Recipe& recipe, Product product, std::size_t p
   return operand;
 }
 
+}  // namespace
+
+void take_path(low::LinearPaths& paths, LayerPath path) {
+  paths.run_all(path != LayerPath::high);
+  if (path != LayerPath::recovery || paths.recipe == nullptr) return;
+  for (std::size_t product = 0; product < kProductCount; ++product) paths.recover(product);
+}
+
+namespace {
+
 /// While it lives all GEMMs of a layer run on the path of their forward.
 class PathAs {
  public:
-  PathAs(low::LinearPaths& paths, bool low) : paths_(paths), before_(paths.low) { paths.low.fill(low); }
-  ~PathAs() { paths_.low = before_; }
+  PathAs(low::LinearPaths& paths, LayerPath path) : paths_(paths), low_(paths.low), recovers_(paths.recovers) {
+    take_path(paths, path);
+  }
+  ~PathAs() {
+    paths_.low = low_;
+    paths_.recovers = recovers_;
+  }
   PathAs(const PathAs&) = delete;
   PathAs& operator=(const PathAs&) = delete;
 
  private:
   low::LinearPaths& paths_;
-  std::array<bool, kProductCount> before_;
+  std::array<bool, kProductCount> low_;
+  std::array<bool, kProductCount> recovers_;
 };
 
 }  // namespace
@@ -154,7 +170,7 @@ nb::tuple LowLayer::forward(nb::handle input, nb::handle weight, const ForwardRe
   return nb::make_tuple(tensor_of(made.output), kept);
 }
 
-nb::tuple LowLayer::backward(const nb::list& parts, bool low, nb::handle gradient, bool wants_input,
+nb::tuple LowLayer::backward(const nb::list& parts, LayerPath layer_path, nb::handle gradient, bool wants_input,
                              bool wants_weight) {
   std::array<Matrix, Saved::kParts> matrices;
   if (nb::len(parts) != matrices.size()) throw Error("[backward] expected what forward kept");
@@ -166,7 +182,7 @@ nb::tuple LowLayer::backward(const nb::list& parts, bool low, nb::handle gradien
     const OnDeviceOf current(*front_end_, given);
     settle(given);
     paths_.observing = true;
-    const PathAs path(paths_, low);
+    const PathAs path(paths_, layer_path);
     made = low::backward(*front_end_, paths_, Saved::from_parts(paths_.recipe.get(), matrices), given, wants_input,
                          wants_weight);
   }
@@ -269,7 +285,7 @@ std::uint64_t LowLayer::refreshes() const {
 }
 
 void LowLayer::restore(std::string_view text) {
-  if (paths_.recipe == nullptr) throw Error("[restore] without a recipe nothing is remembered");
+  if (paths_.recipe == nullptr) throw Error("[restore] without a recipe there is no state");
   const std::vector<formats::DelayedState> states = recipes::parse_delayed_states(*paths_.recipe, text);
   if (paths_.numbers == nullptr) {
     paths_.amax.set_states(*paths_.recipe, states);
@@ -282,6 +298,10 @@ void LowLayer::restore(std::string_view text) {
 namespace {
 
 void bind_layer(nb::module_& module) {
+  nb::enum_<LayerPath>(module, "LayerPath", "The path of a layer's GEMMs.")
+      .value("low", LayerPath::low)
+      .value("recovery", LayerPath::recovery, "What the recipe recovers to.")
+      .value("high", LayerPath::high);
   nb::enum_<Comparison>(module, "Comparison", "What is compared beside the steps of a layer.")
       .value("none", Comparison::none)
       .value("patrol", Comparison::projected, "Low results with samples of the high ones, beside the step.")
@@ -294,7 +314,7 @@ void bind_layer(nb::module_& module) {
       .def(nb::init<std::shared_ptr<PythonFrontEnd>, std::shared_ptr<Recipe>, std::uint32_t,
                     std::shared_ptr<StepClock>>(),
            "front_end"_a, "recipe"_a.none(), "layer"_a = 0, "clock"_a.none() = nb::none())
-      .def("set_low", &LowLayer::set_low, "low"_a, "The path of the next forwards.")
+      .def("set_path", &LowLayer::set_path, "path"_a, "The path of the next forwards.")
       .def_prop_rw("comparison", &LowLayer::comparison, &LowLayer::set_comparison)
       .def("plant_factor", &LowLayer::plant_factor, "factor"_a.none(), "A fault on each low result; None: no more.")
       .def("begin_step", &LowLayer::begin_step, nb::call_guard<Unlocked>(), "A step begins, or begins again.")
@@ -312,8 +332,8 @@ void bind_layer(nb::module_& module) {
           nb::sig("def forward(self, input: object, weight: object, trains: bool, keeps_input: bool, "
                   "keeps_weight: bool, shared: SharedOperands | None = None) -> tuple[typing.Any, list[typing.Any]]"),
           "The result of an input [tokens, inputs] and a weight [outputs, inputs], and tensors (or None) for backward.")
-      .def("backward", &LowLayer::backward, "parts"_a, "low"_a, "gradient"_a, "wants_input"_a, "wants_weight"_a,
-           nb::sig("def backward(self, parts: list[typing.Any], low: bool, gradient: object, wants_input: bool, "
+      .def("backward", &LowLayer::backward, "parts"_a, "path"_a, "gradient"_a, "wants_input"_a, "wants_weight"_a,
+           nb::sig("def backward(self, parts: list[typing.Any], path: LayerPath, gradient: object, wants_input: bool, "
                    "wants_weight: bool) -> tuple[typing.Any, typing.Any]"),
            "The gradients of input and weight, on the path of the forward; None where they are not wanted.")
       .def("observe", &LowLayer::observe, "operand"_a, "matrix"_a,

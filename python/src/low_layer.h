@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The low path of one layer of a Python model: gnmr/low/linear.h with tensors of torch.
 //
-// Goals: state, quantization, GEMMs, patrol and trial are those of the engine, to the bit; what is remembered goes with
+// Goals: state, quantization, GEMMs, patrol and trial are those of the engine, to the bit; the layer's state goes with
 // the layer to another device; nothing waits for a device but what says so. Non-goals: autograd, biases, hooks on
 // modules (gnmr.low.linear).
 //
@@ -46,9 +46,15 @@ class PlantedFactor final : public low::MatrixHook {
   double factor_;
 };
 
+/// The path of all GEMMs of a layer.
+enum class LayerPath : std::uint8_t { low, recovery, high };
+
+/// Puts it in force; `recovery`: as the recipe says.
+void take_path(low::LinearPaths& paths, LayerPath path);
+
 /// One forward, as Python asks for it.
 struct ForwardRequest {
-  bool trains = true;        // what the low path remembers and measures goes on
+  bool trains = true;        // amax histories and measurements go on
   bool keeps_input = true;   // backward has a use for the quantized input
   bool keeps_weight = true;  // likewise
 };
@@ -60,7 +66,7 @@ class LowLayer {
            std::uint32_t layer, std::shared_ptr<const low::StepClock> clock);
 
   /// The path of the next forwards, and what is compared beside them.
-  void set_low(bool low) { paths_.low.fill(low && paths_.recipe != nullptr); }
+  void set_path(LayerPath path) { take_path(paths_, path); }
   void set_comparison(low::Comparison comparison) { paths_.comparison = comparison; }
   low::Comparison comparison() const { return paths_.comparison; }
   void plant_factor(std::optional<double> factor);
@@ -72,14 +78,14 @@ class LowLayer {
   /// The result, and `low::Saved::kParts` tensors for backward, None where there is nothing.
   nb::tuple forward(nb::handle input, nb::handle weight, const ForwardRequest& request, low::SharedOperands* shared);
 
-  /// The gradients of input and weight, None where they are not wanted; `low`: the path of the forward.
-  nb::tuple backward(const nb::list& parts, bool low, nb::handle gradient, bool wants_input, bool wants_weight);
+  /// The gradients of input and weight, None where they are not wanted; `path`: that of the forward.
+  nb::tuple backward(const nb::list& parts, LayerPath path, nb::handle gradient, bool wants_input, bool wants_weight);
 
-  /// What the low path remembers takes in an operand, which is not quantized.
+  /// The amax history takes in an operand, which is not quantized.
   void observe(std::size_t operand, nb::handle matrix);
 
-  /// An operand as `quantized_parts` gives it, with what this layer remembers; `both`: for the other GEMM that takes it
-  /// too. `is_first`: of this operand in a step that trains.
+  /// An operand as `quantized_parts` gives it, with this layer's amax histories; `both`: for the other GEMM that takes
+  /// it too. `is_first`: of this operand in a step that trains.
   nb::list quantize(std::size_t product, std::size_t place, nb::handle matrix, bool both, bool is_first);
 
   /// Adds to the measurements of this step: how far a low result is from the high one, a squared norm.
@@ -94,7 +100,7 @@ class LowLayer {
   /// Where it is on a device: doubles, three squares and then three sums for each of four places; else None.
   nb::object sums_on_device() const;
 
-  /// All that is remembered, as text; waits for a device.
+  /// The whole state, as text; waits for a device.
   std::string save() const;
 
   /// Scales that were renewed before their interval was over, so far; waits for a device.

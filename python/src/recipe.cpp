@@ -59,7 +59,13 @@ void bind_rules(nb::class_<Recipe>& recipe) {
       .def(
           "expected_error",
           [](const Recipe& self, std::size_t product) { return recipes::expected_error(self, product_of(product)); },
-          "product"_a, "What rounding alone does to a product, as a relative error; 0: not known.");
+          "product"_a, "What rounding alone does to a product, as a relative error; 0: not known.")
+      .def_prop_ro(
+          "has_ladder", [](const Recipe& self) { return self.has_ladder(); },
+          "Whether units in recovery run anything but high precision.")
+      .def_prop_ro(
+          "recovery_cost", [](const Recipe& self) { return self.recovery_cost(); },
+          "What a unit in recovery costs, by the bits of its operands; 1: high precision.");
 }
 
 void bind_codes(nb::class_<Recipe>& recipe) {

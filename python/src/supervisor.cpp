@@ -111,6 +111,9 @@ void bind_steps(Class& supervisor) {
       .def_prop_ro(
           "high", [](const Supervisor& self) { return copied(self.high()); },
           "The units that run high in the step that has begun, ascending.")
+      .def_prop_ro(
+          "in_recovery", [](const Supervisor& self) { return copied(self.in_recovery()); },
+          "Of these, the ones that nobody but the controller switched; they run what their recipe recovers to.")
       .def(
           "report",
           [](Supervisor& self, std::int64_t step, const std::optional<Doubles>& norms,

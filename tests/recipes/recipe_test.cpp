@@ -133,6 +133,43 @@ TEST(Recipe, EveryKeyIsRead) {
   EXPECT_FALSE(plain.rule(Product::forward, 1).has_value());
 }
 
+TEST(Recipe, NamesWhatItRecoversTo) {
+  const auto with = [](const std::string& recovery) {
+    return parse_recipe(R"({"name": "r", "input": {"format": "int4"}, "recovers_to": )" + recovery + "}");
+  };
+  const Recipe plain = parse_recipe(R"({"name": "r", "input": {"format": "int4"}})");
+  EXPECT_FALSE(plain.has_ladder());
+  EXPECT_EQ(plain.recovery_cost(), 1);
+  EXPECT_EQ(recovery_text(plain), "high");
+  EXPECT_TRUE(computes_alike(plain, with(R"("high")")));
+  const Recipe fp8 = with(R"("fp8-rowwise")");
+  EXPECT_TRUE(fp8.has_ladder());
+  EXPECT_FALSE(computes_alike(plain, fp8));
+  EXPECT_EQ(recovery_text(fp8), "fp8-rowwise");
+  for (std::size_t product = 0; product < kProductCount; ++product) {
+    EXPECT_EQ(fp8.recovery[product].path, RecoveryPath::rules);
+    EXPECT_EQ(fp8.recovery[product].rules, load_recipe("fp8-rowwise").rules[product]);
+  }
+  EXPECT_EQ(fp8.recovery_cost(), 0.5) << "8 of 16 bits";
+  const Recipe mixed = with(R"({"forward": "mxfp8", "input_gradient": "low"})");
+  EXPECT_EQ(mixed.recovery[0].rules, load_recipe("mxfp8").rules[0]);
+  EXPECT_EQ(mixed.recovery[1].path, RecoveryPath::low);
+  EXPECT_EQ(mixed.recovery[2].path, RecoveryPath::high);
+  EXPECT_EQ(recovery_text(mixed), "forward mxfp8, dgrad low, wgrad high");
+  // The low dgrad takes no operand that is quantized: 16 bits.
+  EXPECT_DOUBLE_EQ(mixed.recovery_cost(), (8 + 16 + 16) / 48.0);
+  const auto refused = [&](const std::string& recovery, const std::string& what) {
+    const std::string message = error_of<Error>([&] { with(recovery); });
+    EXPECT_NE(message.find(what), std::string::npos) << message;
+  };
+  refused(R"("fp8-rowise")", R"(did you mean 'fp8-rowwise'?)");
+  refused(R"("fp8-delayed")", "delayed scaling");
+  refused(R"("nvfp4-hadamard")", "stochastic");
+  refused(R"("low")", "let some GEMM recover");
+  refused(R"({"dgrad": "low"})", "recovers_to.dgrad: unknown key");
+  refused("3", "recovers_to: expected a string");
+}
+
 TEST(Recipe, DirectionMattersWhereGroupsHaveOne) {
   for (const auto& [name, ignores] : {std::pair("none", true),
                                       {"tensor", true},

@@ -108,6 +108,82 @@ TEST(Units, SwitchesMoveOnlyBetweenSteps) {
   EXPECT_THROW(units.request(wrong), Error);
 }
 
+/// INT4 activations; units in recovery run as this says.
+std::shared_ptr<const Recipe> recovering_to(const std::string& recovery) {
+  return std::make_shared<Recipe>(
+      recipes::parse_recipe(R"({"name": "r", "input": {"format": "int4"}, "recovers_to": )" + recovery + "}"));
+}
+
+TEST(Units, InRecoveryRunWhatTheRecipeRecoversTo) {
+  // All units in recovery compute what a model does whose low path has those rules.
+  const std::vector<UnitIndex> all{0, 1, 2, 3, 4};
+  struct Case {
+    std::string recovery;
+    std::shared_ptr<const Recipe> same;
+  };
+  const auto same_as = [](const std::string& json) { return std::make_shared<Recipe>(recipes::parse_recipe(json)); };
+  for (const Case& one :
+       {Case{R"("fp8-rowwise")", builtin("fp8-rowwise")}, Case{R"("nvfp4")", builtin("nvfp4")},
+        Case{R"("high")", nullptr},
+        Case{R"({"forward": "high", "input_gradient": "low", "weight_gradient": "int8"})",
+             same_as(R"({"name": "s", "products": {"weight_gradient": {
+               "input": {"format": "int8", "scaling": "row"},
+               "output_gradient": {"format": "int8", "scaling": "row"}}}})")}}) {
+    SmallModel model;
+    SmallModel expected;
+    RecoverableUnits units(model, recovering_to(one.recovery), {});
+    RecoverableUnits others(expected, one.same, {});
+    units.request(all, all);
+    units.begin_step(1);
+    others.begin_step(1);
+    EXPECT_TRUE(same_bits(model.run(9), expected.run(9))) << one.recovery;
+    for (std::size_t parameter = 0; parameter < units.parameters().size(); ++parameter) {
+      EXPECT_TRUE(same_bits(units.parameters()[parameter].grad(), others.parameters()[parameter].grad()))
+          << one.recovery << ", parameter " << parameter;
+    }
+    EXPECT_EQ(units.high_count(), 5u);
+  }
+}
+
+TEST(Units, AreHighWhereNoRecoveryMadeThemSo) {
+  const std::vector<UnitIndex> all{0, 1, 2, 3, 4};
+  SmallModel high_model;
+  RecoverableUnits high(high_model, nullptr, {});
+  high.begin_step(1);
+  const at::Tensor expected = high_model.run(9);
+  SmallModel model;
+  RecoverableUnits units(model, recovering_to(R"("nvfp4")"), {});
+  units.request(all);
+  units.begin_step(1);
+  EXPECT_TRUE(same_bits(model.run(9), expected)) << "the user's choice";
+  units.request(all, all);
+  units.begin_step(2, PassKind::trial);
+  EXPECT_TRUE(same_bits(model.run(9), expected)) << "a trial";
+  units.begin_step(3);
+  EXPECT_FALSE(same_bits(model.run(9), expected)) << "a recovery";
+  {
+    const EvaluationPaths evaluation(units, true);
+    EXPECT_TRUE(same_bits(model.run(9), expected)) << "an evaluation";
+  }
+  EXPECT_FALSE(same_bits(model.run(9), expected)) << "as before";
+}
+
+TEST(Units, TheLowPathOfAUnitInRecoveryIsComparedWithWhatRuns) {
+  const std::vector<UnitIndex> one{1};
+  SmallModel model;
+  RecoverableUnits units(model, recovering_to(R"("int4-act")"), {});
+  units.request(one, one);
+  units.measure_high(one);
+  units.begin_step(1);
+  model.run(9);
+  const std::vector<double> errors = units.errors(units.error_sums());
+  // Both round the input to 4 bits in forward and wgrad; what is left is the rounding of the others to bfloat16.
+  for (const std::size_t product : {0u, 2u}) {
+    EXPECT_GT(errors[3 + product], 1e-6);
+    EXPECT_LT(errors[3 + product], 5e-3);
+  }
+}
+
 TEST(Units, TheLowPathOfAUnitInRecoveryCanBeMeasuredBesideAStep) {
   const std::vector<UnitIndex> high{1};
   const std::vector<UnitIndex> asked{1, 2};  // unit 2 runs low: that is the patrol's

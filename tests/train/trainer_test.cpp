@@ -278,6 +278,27 @@ TEST(Trainer, AFullDiskStopsNothing) {
   EXPECT_FALSE(io::read_journal(runs.file("full/journal.jsonl")).steps.empty());
 }
 
+TEST(Trainer, ARecipeMayBeDescribedAnewBeforeARunGoesOnButNotChanged) {
+  const SmallRuns runs;
+  const auto write = [&](const std::string& about, const std::string& format) {
+    test::put_file(runs.file("mine.json"), R"({"name":"mine","about":")" + about + R"(","input":{"format":")" + format +
+                                               R"("},"weight":null})");
+  };
+  run::TrainSettings settings = runs.settings("run");
+  settings.recipe = runs.file("mine.json");
+  settings.steps = 6;
+  settings.checkpoint_every = 3;
+  write("before", "e4m3");
+  finish(settings);
+  settings.resume = true;
+  settings.resume_step = 3;
+  write("after", "e4m3");
+  EXPECT_TRUE(finish(settings).outcome.finished);
+  write("after", "e5m2");
+  const std::string message = test::error_of<Error>([&] { finish(settings); });
+  EXPECT_NE(message.find("begun with another recipe"), std::string::npos) << message;
+}
+
 TEST(Trainer, ADamagedCheckpointIsRefusedAndAnEarlierOneGoesOn) {
   const SmallRuns runs;
   run::TrainSettings settings = runs.settings("run");

@@ -61,9 +61,12 @@ class LowLinear(LayerSwitch[Any]):
             [rules.expected_error(product) for product in range(3)],
             _core.LowLayer(self.front_end, rules, layer, clock),
         )
-        self.layer.set_low(True)
+        self.path_now = _core.LayerPath.low  # that of its GEMMs; in a trial high
+        self.layer.set_path(self.path_now)
         self.recipe = recipe
-        self._remembers = any(rules.is_delayed(product, place) for product in range(3) for place in range(2))
+        self.recovers = False  # its high path is what the recipe recovers to
+        self._has_ladder = rules.has_ladder
+        self._has_state = any(rules.is_delayed(product, place) for product in range(3) for place in range(2))
         traced = traced_layer(recipe, rules)
         self.kind = -1 if traced is None else kind_of(traced)  # for compilers, of gnmr.low.traced; -1: none
         self.neighbours = neighbours or Neighbours()
@@ -97,13 +100,21 @@ class LowLinear(LayerSwitch[Any]):
         self.neighbours.set_loud(self._number, is_loud)
 
     @property
-    def remembers(self) -> bool:
-        return self._remembers
+    def has_state(self) -> bool:
+        return self._has_state
 
     @property
     def runs_low(self) -> bool:
         """Whether results are those of the low path."""
         return not (self.high or self.comparing)
+
+    @property
+    def runs_plain(self) -> bool:
+        """Whether the layer runs by its own kernel, with nothing beside it."""
+        return self.high and not (self.recovers or self.comparing)
+
+    def set_recovery(self, recovers: bool) -> None:
+        self.recovers = recovers and self._has_ladder
 
     def set_high(self, high: bool) -> None:
         super().set_high(high)
@@ -112,7 +123,12 @@ class LowLinear(LayerSwitch[Any]):
     def _compare(self, wanted: bool) -> None:
         super()._compare(wanted)
         self.patrolled = False
-        self.layer.set_low(self.runs_low)
+        self.path_now = _core.LayerPath.high
+        if not wanted and not self.high:
+            self.path_now = _core.LayerPath.low
+        elif not wanted and self.recovers:
+            self.path_now = _core.LayerPath.recovery
+        self.layer.set_path(self.path_now)
 
     def plant_factor(self, factor: float | None) -> None:
         self.layer.plant_factor(factor)
@@ -130,11 +146,11 @@ class LowLinear(LayerSwitch[Any]):
 
     def begin_step(self) -> None:
         self.calls = 0
-        if self._remembers or self.measures_output:
+        if self._has_state or self.measures_output:
             self.layer.begin_step()
 
     def end_step(self) -> None:
-        if self._remembers:
+        if self._has_state:
             self.layer.end_step(self.refresh)
 
     def refreshes(self) -> int:
@@ -161,7 +177,7 @@ class LowLinear(LayerSwitch[Any]):
         return [(math.nan, math.nan) if math.isnan(error) else sums for sums, error in measured]
 
     def state(self) -> str:
-        return self.layer.save() if self.remembers else ""
+        return self.layer.save() if self.has_state else ""
 
     def check_state(self, state: str) -> None:
         _core.LowLayer(self.front_end, recipe_of(self.recipe)).restore(state)
@@ -208,9 +224,9 @@ class LowLinear(LayerSwitch[Any]):
         )
 
     def observe_forward(self, matrix: Tensor, weight: Tensor) -> None:
-        """What the low path remembers goes on while the layer runs high by its own kernel."""
+        """The low path's state is updated while the layer runs high by its own kernel."""
         self.calls += 1
-        if self.remembers:
+        if self.has_state:
             self.layer.observe(INPUT, matrix)
             self.layer.observe(WEIGHT, weight)
 
@@ -230,12 +246,12 @@ class LowLinear(LayerSwitch[Any]):
         return result
 
     def backward_gemms(
-        self, parts: Parts, runs_low: bool, gradient: Tensor, wants_input: bool, wants_weight: bool
+        self, parts: Parts, path: _core.LayerPath, gradient: Tensor, wants_input: bool, wants_weight: bool
     ) -> tuple[Tensor | None, Tensor | None]:
         """The gradients of input and weight, on the path of the forward."""
         if self.measures_output:
             self.measure_output(gradient)
-        return self.layer.backward(parts, runs_low, gradient, wants_input, wants_weight)
+        return self.layer.backward(parts, path, gradient, wants_input, wants_weight)
 
 
 def forward(module: nn.Linear, input: Tensor) -> Tensor:
@@ -251,8 +267,8 @@ def run_layer(low: LowLinear, input: Tensor, weight: Tensor, bias: Tensor | None
     if torch.compiler.is_compiling():
         return ops.linear(input, weight, bias, low)
     trains = torch.is_grad_enabled()
-    observes = low.remembers or low.comparing or low.measures_output
-    if low.high and not (observes and trains) and not low.comparing:
+    observes = low.has_state or low.comparing or low.measures_output
+    if low.runs_plain and not (observes and trains):
         low.calls += trains
         return low.plain(input, weight, bias)
     given, device = input, input.device.type
@@ -308,9 +324,9 @@ class _LinearFunction(torch.autograd.Function):
     ) -> Tensor:
         matrix = input.reshape(-1, weight.shape[1])
         ctx.low, ctx.input_shape, ctx.outputs, ctx.has_bias = low, input.shape, weight.shape[0], bias is not None
-        ctx.runs_low = low.runs_low
+        ctx.path = low.path_now
         wants_input, wants_weight = ctx.needs_input_grad[:2]
-        if low.high and not low.comparing:
+        if low.runs_plain:
             # The plain layer's own kernel: a bias that is added apart can differ in the last bit.
             low.check_device(input.device)
             if trains:
@@ -337,7 +353,7 @@ class _LinearFunction(torch.autograd.Function):
         gradient = output_gradient.reshape(-1, ctx.outputs)
         with without_autocast(gradient.device.type):
             input_gradient, weight_gradient = ctx.low.backward_gemms(
-                list(ctx.saved_tensors), ctx.runs_low, gradient, *ctx.needs_input_grad[:2]
+                list(ctx.saved_tensors), ctx.path, gradient, *ctx.needs_input_grad[:2]
             )
         if input_gradient is not None:
             input_gradient = input_gradient.view(ctx.input_shape)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our low path for compilers: `torch.ops.gnmr.low_linear_3` and its backward.
+"""Our low path for compilers: `torch.ops.gnmr.low_linear_4` and its backward.
 
 While all layers of a block run low and nothing else is wanted of them, a compiler sees quantizations and GEMMs one by
 one (gnmr.low.traced). Else the block holds these operators as they are and passes each the number of its layer as a
-tensor. What the layer's switch says and what its low path remembers is looked up when the operator runs: one graph
+tensor. What the layer's switch says and its low path's state is looked up when the operator runs: one graph
 serves every recovery set, and all blocks of one shape share it.
 
 What the forward keeps for backward has the same shapes on both paths: a place for the quantized input and one for the
@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from gnmr import _core
 from gnmr.low import fp8_matrix, traced
 from gnmr.low.casts import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, operators, recipe_of
 from gnmr.low.layer_handles import layer_of
@@ -30,15 +31,18 @@ from gnmr.low.layer_handles import layer_of
 if TYPE_CHECKING:
     from gnmr.low.linear import LowLinear
 
+#: As the operators pass them on.
+_PATHS = (_core.LayerPath.low, _core.LayerPath.recovery, _core.LayerPath.high)
+
 # Compilers keep code on disk by the names of operators: one whose results change gets another name.
 operators.define(  # type: ignore[no-untyped-call]
-    "low_linear_3(Tensor matrix, Tensor weight, Tensor layer, str recipe, bool trains)"
+    "low_linear_4(Tensor matrix, Tensor weight, Tensor layer, str recipe, bool trains)"
     " -> (Tensor result, Tensor kept_input, Tensor input_scales, Tensor kept_weight, Tensor weight_scales,"
     " Tensor plain_input, Tensor path)",
     tags=(torch.Tag.cudagraph_unsafe,),
 )
 operators.define(  # type: ignore[no-untyped-call]
-    "low_linear_3_backward(Tensor gradient, Tensor weight, Tensor kept_input, Tensor input_scales, Tensor kept_weight,"
+    "low_linear_4_backward(Tensor gradient, Tensor weight, Tensor kept_input, Tensor input_scales, Tensor kept_weight,"
     " Tensor weight_scales, Tensor plain_input, Tensor path, Tensor layer, bool wants_input, bool wants_weight)"
     " -> (Tensor, Tensor)",
     tags=(torch.Tag.cudagraph_unsafe,),
@@ -109,7 +113,7 @@ def _low_linear(matrix: Tensor, weight: Tensor, layer: Tensor, recipe: str, trai
         *_kept(low, 0, matrix, parts[5:8], keeps_input),
         *_kept(low, 1, weight, parts[2:5], keeps_weight),
         plain,
-        torch.tensor(low.runs_low, device="cpu"),
+        torch.tensor(_PATHS.index(low.path_now), device="cpu"),
     )
 
 
@@ -120,7 +124,7 @@ def _low_linear_shape(matrix: Tensor, weight: Tensor, layer: Tensor, recipe: str
         *_room(recipe, 0, matrix, keeps_input),
         *_room(recipe, 1, weight, keeps_weight),
         matrix.new_empty(matrix.shape) if keeps_input else _nothing(matrix),
-        torch.empty((), dtype=torch.bool, device="cpu"),
+        torch.empty((), dtype=torch.int64, device="cpu"),
     )
 
 
@@ -139,7 +143,8 @@ def _low_linear_backward(
 ) -> tuple[Tensor, Tensor]:
     low: LowLinear = layer_of(layer)
     keeps_input, keeps_weight = _keeps(low.recipe, gradient)
-    codes, runs_low = fp8_matrix.makes_codes(gradient), bool(path)
+    codes, taken = fp8_matrix.makes_codes(gradient), _PATHS[int(path)]
+    runs_low = taken == _core.LayerPath.low
 
     def quantized(values: Tensor, scales: Tensor) -> list[Tensor | None]:
         return [None, values, scales] if codes else [values, None, None]
@@ -155,7 +160,7 @@ def _low_linear_backward(
         kept if has_memory else None,
         None,
     ]
-    to_input, to_weight = low.backward_gemms(parts, runs_low, gradient, wants_input, wants_weight)
+    to_input, to_weight = low.backward_gemms(parts, taken, gradient, wants_input, wants_weight)
     empty = gradient.new_empty(0)
     return (
         empty if to_input is None else to_input.contiguous(),
@@ -191,18 +196,18 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 
 def _backward(ctx: Any, gradient: Tensor, *others: Any) -> tuple[Tensor | None, ...]:
     wants_input, wants_weight = ctx.needs_input_grad[:2]
-    to_input, to_weight = torch.ops.gnmr.low_linear_3_backward(gradient, *ctx.saved_tensors, wants_input, wants_weight)
+    to_input, to_weight = torch.ops.gnmr.low_linear_4_backward(gradient, *ctx.saved_tensors, wants_input, wants_weight)
     return to_input if wants_input else None, to_weight if wants_weight else None, None, None, None
 
 
 for _name, _run, _shape in (
-    ("low_linear_3", _low_linear, _low_linear_shape),
-    ("low_linear_3_backward", _low_linear_backward, _low_linear_backward_shape),
+    ("low_linear_4", _low_linear, _low_linear_shape),
+    ("low_linear_4_backward", _low_linear_backward, _low_linear_backward_shape),
 ):
     for _device in ("CPU", "CUDA"):
         operators.impl(_name, _run, _device)  # type: ignore[no-untyped-call]
     torch.library.register_fake(f"gnmr::{_name}", _shape, lib=operators)
-torch.library.register_autograd("gnmr::low_linear_3", _backward, setup_context=_save, lib=operators)
+torch.library.register_autograd("gnmr::low_linear_4", _backward, setup_context=_save, lib=operators)
 
 
 def as_autocast(input: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -235,6 +240,6 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None, low: LowLinear) -
     if low.is_calm(input.device):
         result = traced.product(matrix, weight, low.handle, traced.kinds[low.kind], trains)
     else:
-        result = torch.ops.gnmr.low_linear_3(matrix, weight, low.handle, low.recipe, trains)[0]
+        result = torch.ops.gnmr.low_linear_4(matrix, weight, low.handle, low.recipe, trains)[0]
     result = result.view(*input.shape[:-1], weight.shape[0])
     return result if bias is None else result + bias

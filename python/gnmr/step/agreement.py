@@ -113,7 +113,7 @@ class Agreement:
         try:
             self.exchange.run(RankStatus(Error(fault)), self._steps.parts.gradients.nothing())
         except Exception as second:
-            self._steps.say(f"nor could the other ranks be told: {second}")
+            self._steps.say(f"nor could the other ranks be informed: {second}")
 
     def sum(self, square: float) -> float:
         """Of a number of each rank."""

@@ -331,7 +331,7 @@ class Late:
                     self._agreement.take_over(common)
         except Exception as second:
             steps.is_clipped = not exchange.is_broken
-            steps.say(f"nor could the other ranks be told: {second}")
+            steps.say(f"nor could the other ranks be informed: {second}")
 
     def clip(self, max_norm: float) -> tuple[float, float]:
         if not self._steps.is_clipped:

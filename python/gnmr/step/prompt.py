@@ -15,7 +15,7 @@ from gnmr import _core
 from gnmr.ranks.exchange import CommonStatus, RankStatus
 from gnmr.results import StepResult, journal_coefficient, limit_of
 from gnmr.step import registrations
-from gnmr.step.rerun import ClosureFailed, ErrorSquares, Rerun, failure_of, is_about_memory, number_of
+from gnmr.step.rerun import ClosureFailed, ErrorSquares, HighUnits, Rerun, failure_of, is_about_memory, number_of
 from gnmr.step.steps import Steps
 
 
@@ -113,7 +113,7 @@ class Prompt:
         step = steps.number + 1
         before, norm_before = gradients.squares(), gradients.total()[0]
         errors = ErrorSquares(len(steps.units), self._sites)
-        now = set(steps.high)
+        now = steps.high_units()
         supervisor.begin(step)
         try:
             has_run = self._run_again(rerun, lambda: rerun.trial(now, errors), errors)
@@ -151,9 +151,9 @@ class Prompt:
         steps, supervisor, gradients = self._steps, self._parts.supervisor, self._parts.gradients
         step = steps.number + 1
         before, norm_before = gradients.squares(), gradients.total()[0]
-        now = set(steps.high)
+        now = steps.high_units()
         supervisor.begin(step)
-        wanted = now | set(supervisor.high)
+        wanted = HighUnits(now.units | set(supervisor.high), now.in_recovery | set(supervisor.in_recovery))
         try:
             has_run = self._run_again(rerun, lambda: rerun.with_high(wanted, now))
         except (ClosureFailed, KeyboardInterrupt):
@@ -184,7 +184,7 @@ class Prompt:
                 f"step {steps.number + 1}: a rerun failed for want of memory ({failure}); the step runs as before"
             )
             gradients.drop()
-            now = set(steps.high)
+            now = steps.high_units()
             failure = self._read(RankStatus(failure_of(lambda: rerun.with_high(now, now)))).failure
             if failure is None:
                 return False

@@ -15,7 +15,7 @@ from gnmr.units import WatchedUnit
 def refreshing_switches(units: Sequence[WatchedUnit]) -> list[RefreshingSwitch]:
     """The switches of this process whose scales can be renewed early."""
     switches = (unit.switch for unit in units)
-    return [switch for switch in switches if isinstance(switch, RefreshingSwitch) and switch.remembers]
+    return [switch for switch in switches if isinstance(switch, RefreshingSwitch) and switch.has_state]
 
 
 def check_refresh(factor: float) -> None:

@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 
 from gnmr import _core
 from gnmr.norms.gradients import distance
-from gnmr.switches import InstalledSwitch, MeasuringSwitch
+from gnmr.switches import InstalledSwitch, MeasuringSwitch, set_path
 from gnmr.units import WatchedUnit
 
 _SMALL = 2**20  # elements of a buffer
@@ -73,7 +74,7 @@ class RandomState:
         self._cpu = torch.empty(0)
         self._cuda: list[Tensor] = []
 
-    def remember(self, model: nn.Module) -> None:
+    def store(self, model: nn.Module) -> None:
         """Called before each forward of the model; evaluation does not count."""
         if self.begun or not (model.training and torch.is_grad_enabled()):
             return
@@ -89,7 +90,7 @@ class RandomState:
 
 
 class FirstForward:
-    """A hook that remembers the generators' state, and looks at the model before its first forward (and again where
+    """A hook that stores the generators' state, and looks at the model before its first forward (and again where
     that was evaluation); a copy or a pickle of the model has one that does nothing."""
 
     def __init__(self, random: RandomState, look: Callable[[bool], None], forward: Callable[[], None]) -> None:
@@ -108,7 +109,7 @@ class FirstForward:
             if model.training and torch.is_grad_enabled():
                 self._look = None  # what comes before it is evaluation, and may be compiled after that
             look(is_compiled)
-        self._random.remember(model)
+        self._random.store(model)
         if model.training and torch.is_grad_enabled():
             self._forward()
 
@@ -223,6 +224,14 @@ class ErrorSquares:
         return torch.tensor(ratios, dtype=torch.float64, device="cpu")
 
 
+@dataclass(frozen=True, slots=True)
+class HighUnits:
+    """The units that run high, and which of them because of a recovery."""
+
+    units: Set[int]
+    in_recovery: Set[int]
+
+
 class Rerun:
     """One step that may run again, at most once."""
 
@@ -260,8 +269,8 @@ class Rerun:
         self.loss = number_of(loss)
         self._seconds = time.perf_counter() - start
 
-    def trial(self, high: Set[int], errors: ErrorSquares) -> None:
-        """All units high, low paths compared: their errors. Afterwards those in `high` are."""
+    def trial(self, afterwards: HighUnits, errors: ErrorSquares) -> None:
+        """All units high, low paths compared: their errors."""
         measuring = [unit.switch if isinstance(unit.switch, MeasuringSwitch) else None for unit in self._units]
         try:
             self._check(failure_of(lambda: self._begin_trial(measuring)))
@@ -272,7 +281,7 @@ class Rerun:
                 if switch is not None:
                     errors.add(index, switch)
         finally:
-            self._switch(high)
+            self._switch(afterwards)
 
     def _keep_buffers(self) -> None:
         self._buffers = self._buffers or Buffers(self._model)
@@ -290,7 +299,7 @@ class Rerun:
         failure_of(self._keep_buffers)  # without memory for it the step runs all the same
         self._run()
 
-    def with_high(self, high: Set[int], afterwards: Set[int]) -> None:
+    def with_high(self, high: HighUnits, afterwards: HighUnits) -> None:
         """The step with these units high."""
         try:
             self._check(failure_of(lambda: self._begin(high)))
@@ -298,16 +307,16 @@ class Rerun:
         finally:
             self._switch(afterwards)
 
-    def _begin(self, high: Set[int]) -> None:
+    def _begin(self, high: HighUnits) -> None:
         self._keep_buffers()
         for own in self._own:
             own.begin_step()
         self._switch(high)
 
-    def _switch(self, high: Set[int]) -> None:
+    def _switch(self, high: HighUnits) -> None:
         for index, unit in enumerate(self._units):
             if unit.switch is not None:
-                unit.switch.set_high(index in high)
+                set_path(unit.switch, index in high.units, index in high.in_recovery)
 
     def context(
         self,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A control's state as plain values.
 
-Goals: what the next decisions depend on; the same on all ranks, but for what low paths remember of their own operands.
+Goals: what the next decisions depend on; the same on all ranks, but for the amax histories of low paths.
 Non-goals: files.
 """
 
@@ -106,7 +106,7 @@ def check_memory(state: Mapping[str, Any], units: Sequence[WatchedUnit]) -> None
 
 
 def restore_memory(state: Mapping[str, Any], units: Sequence[WatchedUnit]) -> None:
-    """What low paths remember, by the names of their units."""
+    """The state of low paths, by the names of their units."""
     for switch, text in _stateful(state, units):
         switch.load_state(text)
 

@@ -22,10 +22,10 @@ from gnmr.step import registrations
 from gnmr.step.agreement import Agreement
 from gnmr.step.blind_units import BlindUnits
 from gnmr.step.parts import ControlParts
-from gnmr.step.rerun import RandomState, Rerun
+from gnmr.step.rerun import HighUnits, RandomState, Rerun
 from gnmr.step.switchboard import Switchboard
 from gnmr.summary import Tally
-from gnmr.switches import InstalledSwitch
+from gnmr.switches import InstalledSwitch, set_path
 from gnmr.telemetry.warning import warn
 
 
@@ -73,6 +73,7 @@ class Steps:
         self.agreement = Agreement(self, parts.exchange)
         self.number = 0  # of the last step that ended
         self.high: list[int] = []  # in force
+        self.in_recovery: list[int] = []  # of these, by the controller
         self.switchboard = Switchboard()
         self.requests = list(parts.requests)  # modes that the kill switch asks for and why, for the next step
         self.fault = ""  # why it does nothing any more
@@ -105,7 +106,7 @@ class Steps:
         for switch in self.installed:
             switch.begin_step()
         plan = parts.supervisor.begin(following)
-        if parts.supervisor.high != self.high:
+        if parts.supervisor.high != self.high or parts.supervisor.in_recovery != self.in_recovery:
             self.move_switches()
         if parts.refresh is not None and parts.refresh.is_on != parts.supervisor.is_in_force(following):
             parts.refresh.turn()
@@ -159,15 +160,17 @@ class Steps:
 
     def move_switches(self) -> None:
         """Puts the paths of all units in force that are those of the next step."""
-        high = self.parts.supervisor.high
-        if high == self.high:
-            return
-        wanted = set(high)
-        for index in wanted.symmetric_difference(self.high):
+        high, in_recovery = self.parts.supervisor.high, self.parts.supervisor.in_recovery
+        wanted, recovers = set(high), set(in_recovery)
+        for index in wanted.symmetric_difference(self.high) | recovers.symmetric_difference(self.in_recovery):
             switch = self.units[index].switch
             if switch is not None:
-                switch.set_high(index in wanted)
-        self.high = high
+                set_path(switch, index in wanted, index in recovers)
+        self.high, self.in_recovery = high, in_recovery
+
+    def high_units(self) -> HighUnits:
+        """Those in force."""
+        return HighUnits(set(self.high), set(self.in_recovery))
 
     def look_at_parameters(self) -> None:
         """In the first step: a wrapper may have come after `attach`. Later: whoever loads or builds anew."""
@@ -252,7 +255,7 @@ class Steps:
             self.parts.supervisor.set_mode("watch", self.fault)
             self.parts.supervisor.note(f"disarmed by a fault: {self.fault}")
         except Exception as second:
-            self.say(f"nor could the journal be told: {second}")
+            self.say(f"nor could it be written to the journal: {second}")
 
     def all_low(self) -> None:
         for unit in self.units:
@@ -261,7 +264,7 @@ class Steps:
                     unit.switch.set_high(False)
             except Exception as fault:
                 self.say(f"{unit.name} could not be set low: {fault}")
-        self.high = []
+        self.high, self.in_recovery = [], []
 
     # Messages.
 
