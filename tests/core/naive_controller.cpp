@@ -191,8 +191,8 @@ Signals Controller::pass_1_ratio(std::size_t unit, const std::optional<double>& 
     return signals;
   }
   if (*norm == 0) {
-    // "with k >= warmup_samples and fall_tau > 0 the gradient is gone: severity = 1e30 / fall_limit"; "otherwise, and
-    // after a futile recovery that ended on a 0 until a finite norm that is not 0, as no sample"
+    // "with k < warmup_samples or fall_tau = 0: as no sample; after a futile recovery that ended on a 0, until a finite
+    // norm that is not 0: as no sample; otherwise the gradient is gone: severity = 1e30 / fall_limit"
     if (is_warm(history) && options_.fall_tau > 0 && !recoveries_[unit].zeros_ignored) {
       signals.sampled = true;
       signals.at_risk = true;
@@ -386,15 +386,15 @@ void Controller::release(const std::vector<std::optional<double>>& norms, const 
       }
       continue;
     }
-    // "Each unit in recovery has one step less left, but keeps its last one while it has not been sampled since it was
-    // admitted
-    // ... and has been in recovery for less than max(lock_steps, max_lock_steps) steps"
+    // "Each unit in recovery has one step less left ... But it keeps its last step while both hold: it has not been
+    // sampled since it was admitted ..., and it has been in recovery for less than max(lock_steps, max_lock_steps)
+    // steps"
     const bool keeps_its_last = recovery.left == 1 && !recovery.sampled_since_admission &&
                                 recovery.steps_in_recovery < std::max(options_.lock_steps, options_.max_lock_steps);
     if (!keeps_its_last) {
       recovery.left -= 1;
     }
-    // "With none left it is released."
+    // "with none left it is released"
     if (recovery.left > 0) {
       continue;
     }
@@ -526,8 +526,8 @@ std::optional<std::size_t> Controller::standing_with_lowest_key() const {
   return lowest;
 }
 
-// "Units whose standing recovery ended are released; they are never futile, and wait for nothing. For relapses it
-// counts neither as a release nor as a lock."
+// "A unit whose standing recovery ends is released; it is never futile, and gets no wait. For relapses a standing
+// recovery counts neither as a release nor as a lock."
 void Controller::end_standing(std::size_t unit, Decision& decision) {
   recoveries_[unit].in_recovery = false;
   decision.released.push_back(unit);
@@ -576,8 +576,9 @@ bool Controller::fits(std::size_t candidate, const std::vector<std::size_t>& rec
 
 void Controller::start_recovery(std::size_t unit, RiskKind kind) {
   Recovery& recovery = recoveries_[unit];
-  // "Its lock is lock_steps; but if it has been released before, and has been sampled in at most lock_steps steps since
-  // ..., it has relapsed: max(lock_steps, min(2 * L, max_lock_steps)), L being the lock that it was last given."
+  // "The lock is lock_steps. A unit that was released before, and since then was sampled in at most lock_steps steps
+  // ..., has relapsed: its lock is max(lock_steps, min(2 * L, max_lock_steps)), L being the lock that it was last
+  // given."
   std::int64_t lock = options_.lock_steps;
   if (recovery.released_before && recovery.samples_since_release <= options_.lock_steps) {
     lock = std::max(options_.lock_steps, std::min(2 * recovery.last_lock, options_.max_lock_steps));

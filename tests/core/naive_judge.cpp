@@ -130,8 +130,8 @@ std::vector<std::size_t> Judge::told(const AllJudged& judged) const {
   return units;
 }
 
-// "A unit is free if it is not forced, not in recovery, and its wait, if any, ends with the one step that point 2 of
-// Decision is about to take from it."
+// "A unit is free if it is not forced, not in recovery, and its wait, if any, is 1 (point 2 of Decision is about to end
+// it)."
 bool Judge::is_free(std::size_t unit) const {
   return !controller_.unit(unit).forced && !controller_.in_recovery(unit) && controller_.wait(unit) <= 1;
 }
@@ -295,7 +295,7 @@ Ruling Judge::decide() {
   Ruling ruling;
   ruling.decision = heard.observed;
   tell(heard.judged, ruling);
-  // "The step is common, in point 2 as in the decision, where the norms say so, unless candidates from S decide."
+  // "If candidates from S decide, the step is not common; else it is where the norms say so."
   if (heard.decider == "S" && !heard.asking.empty()) {
     ruling.decision.common = false;
   }
@@ -345,7 +345,7 @@ Ruling Judge::conclude(const Norms& norms, const Errors& errors) {
   } else {
     ruling.verdict = "unlocated";
   }
-  // "The step is common, in point 2 as in the decision, where the verdict is, and only there."
+  // "The step is common, in point 2 and in the decision, exactly if the verdict is."
   ruling.decision.common = ruling.verdict == "common";
   controller_ = pending;
   controller_.decide(norms, ruling.decision, candidates, review(ruling.decision));

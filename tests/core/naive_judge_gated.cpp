@@ -41,7 +41,7 @@ bool GatedJudge::rerun_may_be(const Plan* but_for) const {
 const Plan& GatedJudge::plan(std::int64_t step) {
   Plan plan;
   plan.step = step;
-  // "1. It takes the batch that has waited longest, as what it was held for; where none waits, the next fresh one."
+  // "1. It takes the batch that has waited longest, as what it was held for ...; where none waits, the next fresh one"
   if (waiting_.empty()) {
     plan.batch = next_batch_;
     next_batch_ = next_batch_ + 1;
@@ -50,7 +50,7 @@ const Plan& GatedJudge::plan(std::int64_t step) {
     plan.pass = waiting_.front().pass;
     waiting_.pop_front();
   }
-  // "If the report of t-2 called a trial, it is one"
+  // "if the report of t-2 called a trial, the step is a trial"
   if (called_) {
     plan.pass = "trial";
   }
@@ -174,10 +174,10 @@ Settled GatedJudge::settle(const Norms& norms, const Errors& errors, bool held) 
       settled.hearing.spent = false;
       settled.hearing.action = options_.guard == "replay" ? "replay" : "hold";
     } else if (selector_ == "trial" && plan.pass == "plain") {
-      // "Where S is not empty, the caller does not forbid step t and a rerun may be, a trial is called, and there are
+      // "Where S is not empty, the caller does not forbid step t and a rerun may be: a trial is called, and there are
       // no candidates." "A trial that fails ... calls nothing"
       settled.called = !s.empty() && !plan.forbidden && !plan.failed && rerun_may_be(&itself);
-      // "Where S is empty and the gate might have closed for a trial there are none either, and the step is neither
+      // "Where S is empty and the gate might have closed for a trial: there are no candidates, and the step is neither
       // alarmed nor dismissed"
       no_candidates = settled.called || (s.empty() && plan.gate == "trial");
       if (no_candidates) {
