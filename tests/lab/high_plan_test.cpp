@@ -59,7 +59,9 @@ TEST_F(HighPlanTest, CoarseUnitsAreChosenByKeyWithinTheBudget) {
   EXPECT_NEAR(both.cost_share, 4.0 / 9, 1e-12);
   const double all = (0.64 - 0.04) + (0.16 - 0.01) + (0.0625 - 0.04);
   EXPECT_NEAR(both.removed_share, (all - 0.0225) / all, 1e-9);
-  // 16 over a cost of 3 is less than 16 over 1.
+  // Equal keys; where cost is limited 16 over a cost of 3 is less than 16 over 1.
+  EXPECT_EQ(plan_flags(plan(1)), "--always-high u2");
+  options_.max_cost = 0.99;
   const HighPlan one = plan(1);
   EXPECT_EQ(plan_flags(one), "--always-high u4");
   EXPECT_EQ(one.coarse, 2U);
@@ -91,6 +93,7 @@ TEST_F(HighPlanTest, NothingIsChosenWhereErrorsAreAlike) {
 }
 
 TEST_F(HighPlanTest, TableJsonAndFilterSayTheSame) {
+  options_.max_cost = 0.99;
   const HighPlan made = plan(1);
   const std::string table = plan_table(made, {"forward", "wgrad"});
   EXPECT_NE(table.find("1 unit of 7 high (the budget allows 1), 11.1% of the multiply-adds."), std::string::npos)
