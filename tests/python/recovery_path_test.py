@@ -7,17 +7,19 @@ from pathlib import Path
 
 import pytest
 import torch
+from devices import ON_CUDA
 from small_model import QUICK, make_model, run_backward
 from torch import nn
 
 import gnmr
 
-COARSE = {"format": "int4"}
+#: A GPU has no integers.
+COARSE = {"format": "e5m2" if ON_CUDA else "int4"}
 
 
 @pytest.fixture
 def ladder(tmp_path: Path) -> str:
-    """INT4 activations that recover to FP8, but for dgrad."""
+    """Coarse activations that recover to FP8, but for dgrad."""
     file = tmp_path / "ladder.json"
     recovers_to = {"forward": "fp8-rowwise", "input_gradient": "low", "weight_gradient": "fp8-rowwise"}
     file.write_text(json.dumps({"name": "ladder", "input": COARSE, "recovers_to": recovers_to}))
