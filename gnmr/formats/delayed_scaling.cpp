@@ -40,4 +40,11 @@ void observe_amax(const DelayedScaling& options, float amax, DelayedState& state
   state.scale = renewed;
 }
 
+bool would_refresh(const DelayedScaling& options, float amax, const DelayedState& state, const Refresh& refresh) {
+  if (refresh.factor <= 0 || options.update_interval == 1 || amax < 0) return false;
+  DelayedState after = state;
+  observe_amax(options, amax, after, refresh);
+  return after.refreshes != state.refreshes;
+}
+
 }  // namespace gnmr::formats

@@ -47,4 +47,7 @@ struct DelayedState {
 /// scale as it is.
 void observe_amax(const DelayedScaling& options, float amax, DelayedState& state, const Refresh& refresh = {});
 
+/// Whether it would renew the scale early now.
+bool would_refresh(const DelayedScaling& options, float amax, const DelayedState& state, const Refresh& refresh);
+
 }  // namespace gnmr::formats

@@ -25,6 +25,17 @@ void AmaxHistory::end_step(const recipes::Recipe& recipe, const formats::Refresh
   });
 }
 
+bool AmaxHistory::will_refresh(const recipes::Recipe& recipe, recipes::Product product,
+                               const formats::Refresh& refresh) const {
+  bool found = false;
+  recipes::for_delayed(recipe, [&](std::size_t which, std::size_t place, const recipes::CastRule& rule) {
+    if (which != static_cast<std::size_t>(product)) return;
+    const float amax = step_amax[static_cast<std::size_t>(recipes::operands_of(product)[place])];
+    found = found || formats::would_refresh(rule.delayed_scaling(), amax, delayed[which][place], refresh);
+  });
+  return found;
+}
+
 std::vector<formats::DelayedState> AmaxHistory::states(const recipes::Recipe& recipe) const {
   std::vector<formats::DelayedState> states;
   recipes::for_delayed(recipe, [&](std::size_t product, std::size_t place, const recipes::CastRule&) {

@@ -133,6 +133,10 @@ class RecoverableUnits {
   /// several layers it is the worst one's.
   std::vector<double> errors(std::span<const double> error_sums) const;
 
+  /// In the shape of `errors`, 1: the end of the step will renew a scale early that this error may come from. On a
+  /// device the host does not know, and there are none.
+  std::vector<std::uint8_t> stale_sites(const formats::Refresh& refresh) const;
+
   /// The error that the recipe's formats have in each place; 0: not known.
   std::vector<double> expected_errors() const;
 

@@ -145,6 +145,20 @@ std::vector<double> RecoverableUnits::errors(std::span<const double> error_sums)
   return errors;
 }
 
+std::vector<std::uint8_t> RecoverableUnits::stale_sites(const formats::Refresh& refresh) const {
+  std::vector<std::uint8_t> stale(units_.size() * kProductCount, 0);
+  for (std::size_t unit = 0; unit < units_.size() && refresh.factor > 0; ++unit) {
+    for (const Part& part : sources_[unit].parts) {
+      const LinearPaths& paths = layers_[part.layer].module->paths();
+      for (std::size_t product = 0; product < kProductCount; ++product) {
+        const bool is_stale = part.products[product] && paths.is_stale(static_cast<Product>(product), refresh);
+        if (is_stale) stale[unit * kProductCount + product] = 1;
+      }
+    }
+  }
+  return stale;
+}
+
 std::vector<double> RecoverableUnits::expected_errors() const {
   std::vector<double> expected(kProductCount, 0.0);
   if (recipe_ == nullptr) return expected;

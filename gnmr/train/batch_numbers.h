@@ -46,12 +46,14 @@ struct BatchNumbers {
   std::vector<std::uint8_t> has_gradient = {};  // one per parameter
   double own_norm = 0;                          // of this rank's gradients, where there are several
 
+  formats::Refresh refresh = {};  // of delayed scales, at the end of the step
+
   // Of the units as they were in this run.
   nn::RecoverableUnits::Norms norms = {};
   std::vector<std::uint8_t> forced_high = {};  // one per unit: the user keeps it high
   std::vector<double> errors = {};             // per unit and product, NaN where not measured; empty: nobody asks
-  std::vector<double> judged_errors = {};      // of these, what a decision may go by: not of units forced high
-  std::vector<nn::CastEvidence> casts = {};    // one per unit, where they are logged
+  std::vector<double> judged_errors = {};    // of these, what a decision may go by: not of units forced high, nor stale
+  std::vector<nn::CastEvidence> casts = {};  // one per unit, where they are logged
 
   Update update = {};
   bool held = false;         // by a gate

@@ -45,6 +45,7 @@ BatchNumbers BatchRunner::run(const BatchRun& run) {
   for (UnitIndex unit = 0; unit < units_.units().size() && settings_.norms; ++unit) {
     numbers.forced_high.push_back(units_.units()[unit].forced && units_.is_high(unit) ? 1 : 0);
   }
+  numbers.refresh = run.refresh;
   if (!settings_.gate_on_device) {
     units_.take_measurements(units_.send_measurements().get());
     measure(numbers);
@@ -127,9 +128,11 @@ void BatchRunner::measure(BatchNumbers& numbers) {
   if (settings_.errors == ErrorMeasure::casts) numbers.errors = units_.cast_errors();
   if (!settings_.judges_errors) return;
   numbers.judged_errors = numbers.errors;
+  const std::vector<std::uint8_t> stale = units_.stale_sites(numbers.refresh);
   for (std::size_t index = 0; index < numbers.judged_errors.size(); ++index) {
-    // However the low path of a unit that the user keeps high would do: nobody can act on it.
-    if (numbers.forced_high[index / nn::kProductCount] != 0) {
+    // However the low path of a unit that the user keeps high would do: nobody can act on it. What a new scale mends
+    // needs no other answer.
+    if (numbers.forced_high[index / nn::kProductCount] != 0 || stale[index] != 0) {
       numbers.judged_errors[index] = std::numeric_limits<double>::quiet_NaN();
     }
   }

@@ -54,6 +54,7 @@ struct BatchRun {
   bool again = false;                             // the batch has run before
   bool measured = false;                          // an experiment may measure something beside it
   std::span<const UnitIndex> measured_high = {};  // units that run high and whose low paths are measured beside it
+  formats::Refresh refresh = {};                  // of delayed scales, at the end of the step
 };
 
 /// Runs batches of one model.

@@ -19,7 +19,8 @@ namespace gnmr::train {
 /// A step that has begun.
 struct Step {
   StepPlan plan = {};
-  bool failed = false;  // it was to be a trial, for which there was no memory
+  formats::Refresh refresh = {};  // of delayed scales, at its end
+  bool failed = false;            // it was to be a trial, for which there was no memory
   BatchNumbers numbers = {};
   double learning_rate = 0;
   std::int64_t recovered = 0;

@@ -53,6 +53,12 @@ void Trainer::take_step(std::int64_t number) {
   nn::RecoverableUnits& units = *parts_.units;
   const Mode mode = supervisor.mode();
   Step now{.learning_rate = learning_rate(schedule_, number)};
+  // Scales are renewed early only while decisions are carried out.
+  const auto refresh = [&] {
+    const bool is_in_force = parts_.has_controller() && supervisor.is_in_force(number);
+    return formats::Refresh{.factor = is_in_force ? static_cast<float>(parts_.settings.refresh) : 0.0F};
+  };
+  now.refresh = refresh();
   do {
     const bool is_first = now.plan.step != number;
     {
@@ -65,9 +71,7 @@ void Trainer::take_step(std::int64_t number) {
     run_batch(now);
   } while (parts_.gate == nullptr && report(now) == Action::rerun);
   make_update(now);
-  // Scales are renewed early only while decisions are carried out.
-  const bool is_in_force = parts_.has_controller() && supervisor.is_in_force(number);
-  units.end_step({.factor = is_in_force ? static_cast<float>(parts_.settings.refresh) : 0.0F});
+  units.end_step(refresh());
   parts_.runner->drop_gradients();
   now.high = static_cast<std::int64_t>(units.high_count());
   if (late_) report_late_step();
@@ -97,7 +101,8 @@ void Trainer::run_batch(Step& now) {
                                       .pass = plan.pass,
                                       .again = plan.again,
                                       .measured = plan.pass == PassKind::step && !plan.again,
-                                      .measured_high = plan.measure});
+                                      .measured_high = plan.measure,
+                                      .refresh = now.refresh});
   } catch (const c10::Error& error) {
     // The CPU's allocator has no kind of error of its own.
     failure = error.what_without_backtrace();
@@ -111,7 +116,8 @@ void Trainer::run_batch(Step& now) {
     const std::string what = is_trial ? ": a trial failed (" : ": units in recovery could not be measured (";
     warn("step " + std::to_string(plan.step) + what + failure + ")");
     // With lag 0 a trial is the plain run of this step once more.
-    now.numbers = parts_.runner->run({.batch = plan.batch, .again = parts_.gate != nullptr && plan.again});
+    now.numbers = parts_.runner->run(
+        {.batch = plan.batch, .again = parts_.gate != nullptr && plan.again, .refresh = now.refresh});
   }
   now.aside_seconds += now.numbers.aside_seconds;
 }

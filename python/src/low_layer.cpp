@@ -119,12 +119,12 @@ void LowLayer::begin_step() {
   used_device_ = false;
 }
 
-void LowLayer::end_step(float refresh) {
+void LowLayer::end_step() {
   if (paths_.numbers == nullptr) {
-    paths_.end_step({.factor = refresh});
+    paths_.end_step(refresh_);
   } else if (used_device_) {
     const OnDeviceOf current(*front_end_, paths_.numbers->matrix());
-    paths_.numbers->end_step({.factor = refresh});
+    paths_.numbers->end_step(refresh_);
   }
 }
 
@@ -243,7 +243,9 @@ void LowLayer::add_square(nb::handle matrix) {
 
 std::array<ErrorSums, kProductCount> LowLayer::error_sums() const {
   std::array<ErrorSums, kProductCount> sums;
-  for (std::size_t product = 0; product < kProductCount; ++product) sums[product] = paths_.measured[product].error;
+  for (std::size_t product = 0; product < kProductCount; ++product) {
+    if (!paths_.is_stale(static_cast<Product>(product), refresh_)) sums[product] = paths_.measured[product].error;
+  }
   if (paths_.numbers == nullptr || !used_device_) return sums;
   const Matrix copy = front_end_->bytes_on_host(paths_.numbers->matrix());
   const low::HostNumbers numbers = low::DeviceNumbers::from_bytes(
@@ -318,8 +320,9 @@ void bind_layer(nb::module_& module) {
       .def_prop_rw("comparison", &LowLayer::comparison, &LowLayer::set_comparison)
       .def("plant_factor", &LowLayer::plant_factor, "factor"_a.none(), "A fault on each low result; None: no more.")
       .def("begin_step", &LowLayer::begin_step, nb::call_guard<Unlocked>(), "A step begins, or begins again.")
-      .def("end_step", &LowLayer::end_step, "refresh"_a = 0.0F, nb::call_guard<Unlocked>(),
-           "The amax history takes the step in; a scale that it no longer fits by this factor is renewed, 0: never.")
+      .def("end_step", &LowLayer::end_step, nb::call_guard<Unlocked>(), "The amax history takes the step in.")
+      .def_prop_rw("refresh", &LowLayer::refresh, &LowLayer::set_refresh,
+                   "A scale that its history no longer fits by this factor is renewed early; 0: never.")
       .def_prop_ro("refreshes", &LowLayer::refreshes, "Scales that were renewed early so far; waits for a device.");
   layer
       .def(

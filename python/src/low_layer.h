@@ -71,9 +71,13 @@ class LowLayer {
   low::Comparison comparison() const { return paths_.comparison; }
   void plant_factor(std::optional<double> factor);
 
-  /// A step begins, or begins again; it ends. `refresh`: as `formats::Refresh::factor`.
+  /// When delayed scales are renewed early, as `formats::Refresh::factor`.
+  void set_refresh(float factor) { refresh_.factor = factor; }
+  float refresh() const { return refresh_.factor; }
+
+  /// A step begins, or begins again; it ends.
   void begin_step();
-  void end_step(float refresh);
+  void end_step();
 
   /// The result, and `low::Saved::kParts` tensors for backward, None where there is nothing.
   nb::tuple forward(nb::handle input, nb::handle weight, const ForwardRequest& request, low::SharedOperands* shared);
@@ -92,7 +96,8 @@ class LowLayer {
   void add_error(std::size_t place, nb::handle low, nb::handle high);
   void add_square(nb::handle matrix);
 
-  /// What was measured in this step; waits for a device. One sum per GEMM; the squared norm, where there is one.
+  /// What was measured in this step; waits for a device. One sum per GEMM, on the host without those of stale scales,
+  /// which the end of the step renews; the squared norm, where there is one.
   std::array<low::ErrorSums, recipes::kProductCount> error_sums() const;
   std::optional<double> square() const;
   bool has_square() const { return paths_.measured.front().sampled; }
@@ -116,6 +121,7 @@ class LowLayer {
   low::LinearPaths paths_;
   std::unique_ptr<PlantedFactor> planted_;
   bool used_device_ = false;  // in this step
+  formats::Refresh refresh_;
 };
 
 }  // namespace gnmr::python

@@ -122,6 +122,28 @@ TEST(Refresh, RenewsAScaleThatNoLongerFitsByItsOwnRule) {
   EXPECT_EQ(state.refreshes, 3U);
 }
 
+TEST(Refresh, IsKnownAhead) {
+  Noise noise(8);
+  std::uint64_t found = 0;
+  for (const std::uint32_t interval : {1U, 4U, 100U}) {
+    const DelayedScaling options{.history_length = 3, .update_interval = interval};
+    for (const float factor : {0.0F, 1.25F, 4.0F}) {
+      const Refresh refresh{.factor = factor};
+      DelayedState state;
+      for (int step = 0; step < 400; ++step) {
+        const auto amax = static_cast<float>(std::exp(noise.normal()));
+        const std::uint64_t before = state.refreshes;
+        const bool expected = would_refresh(options, amax, state, refresh);
+        observe_amax(options, amax, state, refresh);
+        ASSERT_EQ(state.refreshes != before, expected) << interval << " " << factor << " " << step;
+        found += expected ? 1 : 0;
+      }
+      EXPECT_FALSE(would_refresh(options, -1, state, refresh)) << "nothing was seen";
+    }
+  }
+  EXPECT_GT(found, 50U);
+}
+
 TEST(Refresh, ChangesNothingWhereAScaleIsRenewedInEachStep) {
   DelayedState plain;
   DelayedState refreshed;

@@ -71,6 +71,31 @@ def test_the_scale_follows(recipe: str, lag: int) -> None:
     assert summary.refreshes >= 1 and f"{summary.refreshes} scales renewed" in str(summary)
 
 
+@pytest.mark.parametrize("refresh", [2.0, 0.0])  # 2: noise alone renews none before the inputs grow
+def test_a_stale_scale_needs_no_recovery(recipe: str, refresh: float) -> None:
+    """Where its scale is renewed the error of that step does not count; else its unit is admitted, or tried."""
+    model = make_model()
+    options = {"recipe": recipe, "patrol": 1.0, "selector": "trial", "max_o": 3, "warmup_samples": 5}
+    ctl = gnmr.attach(model, quiet=True, strict=True, lag=0, error_warmup=5, refresh=refresh, **options)
+    results = []
+    for step in range(1, GROWS + 8):
+
+        def again(step: int = step) -> torch.Tensor:
+            model.zero_grad()
+            loss = functional.cross_entropy(model(inputs_of(step)), batch(step)[1])
+            loss.backward()
+            return loss
+
+        results.append(ctl.trial(again, loss=again()))
+    grown = results[GROWS - 1 :]
+    reruns = sum(result.rerun == "trial" and result.verdict == "numeric" for result in grown)
+    summary = ctl.summary()
+    if refresh:
+        assert summary.refreshes >= 1 and reruns == 0 and not ctl.high
+    else:
+        assert summary.refreshes == 0 and reruns >= 1 and ctl.high
+
+
 def test_only_while_decisions_are_carried_out(recipe: str) -> None:
     model = make_model()
     ctl = attach(model, recipe, watch=True)

@@ -122,11 +122,10 @@ TEST(Units, InRecoveryRunWhatTheRecipeRecoversTo) {
     std::shared_ptr<const Recipe> same;
   };
   const auto same_as = [](const std::string& json) { return std::make_shared<Recipe>(recipes::parse_recipe(json)); };
-  for (const Case& one :
-       {Case{R"("fp8-rowwise")", builtin("fp8-rowwise")}, Case{R"("nvfp4")", builtin("nvfp4")},
-        Case{R"("high")", nullptr},
-        Case{R"({"forward": "high", "input_gradient": "low", "weight_gradient": "int8"})",
-             same_as(R"({"name": "s", "products": {"weight_gradient": {
+  for (const Case& one : {Case{R"("fp8-rowwise")", builtin("fp8-rowwise")}, Case{R"("nvfp4")", builtin("nvfp4")},
+                          Case{R"("high")", nullptr},
+                          Case{R"({"forward": "high", "input_gradient": "low", "weight_gradient": "int8"})",
+                               same_as(R"({"name": "s", "products": {"weight_gradient": {
                "input": {"format": "int8", "scaling": "row"},
                "output_gradient": {"format": "int8", "scaling": "row"}}}})")}}) {
     SmallModel model;
@@ -399,6 +398,31 @@ TEST(Units, WhatLowPathsRememberCanBeSavedAndRestored) {
   RecoverableUnits forgetful(tensorwise, builtin("fp8-tensorwise"), {});
   EXPECT_TRUE(forgetful.memory().empty());
   EXPECT_THROW(forgetful.restore_memory(memory), Error);
+}
+
+TEST(Units, SitesAreStaleWhereTheEndOfTheStepRenewsAScale) {
+  const auto recipe = std::make_shared<Recipe>(recipes::parse_recipe(
+      R"({"name": "s", "input": {"format": "e4m3", "scaling": "delayed", "interval": 100, "history": 1}})"));
+  constexpr formats::Refresh kRefresh{.factor = 1.25F};
+  SmallModel model;
+  RecoverableUnits units(model, recipe, {.allow = {"stem", "layers.0.up"}});
+  const auto run = [&](std::int64_t step, double scale) {
+    units.begin_step(step);
+    model.run(9, scale);
+    const std::vector<std::uint8_t> stale = units.stale_sites(kRefresh);
+    EXPECT_EQ(units.stale_sites({}), std::vector<std::uint8_t>(6, 0)) << "nothing is renewed";
+    const std::uint64_t before = units.refreshes();
+    units.end_step(kRefresh);
+    EXPECT_EQ(units.refreshes() - before,
+              static_cast<std::uint64_t>(std::count(stale.begin(), stale.end(), std::uint8_t{1})))
+        << "a scale for each GEMM that takes the input";
+    return stale;
+  };
+  EXPECT_EQ(run(1, 1), std::vector<std::uint8_t>(6, 0));
+  EXPECT_EQ(run(2, 1), std::vector<std::uint8_t>(6, 0));
+  // Forward and wgrad take the input; dgrad does not.
+  EXPECT_EQ(run(3, 4), (std::vector<std::uint8_t>{1, 0, 1, 1, 0, 1}));
+  EXPECT_EQ(run(4, 16), std::vector<std::uint8_t>(6, 0)) << "not so soon again: what is wrong now counts";
 }
 
 TEST(Units, LargestMagnitudesCanComeFromOtherProcesses) {

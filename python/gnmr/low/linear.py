@@ -71,7 +71,6 @@ class LowLinear(LayerSwitch[Any]):
         self.kind = -1 if traced is None else kind_of(traced)  # for compilers, of gnmr.low.traced; -1: none
         self.neighbours = neighbours or Neighbours()
         self.patrolled = False  # compared with samples of the high path, beside the step
-        self.refresh = 0.0  # the factor by which a scale is renewed early; 0: never
         self._is_faulty = False
         self._number = layer
         self._may_run_on: torch.device | None = None  # that is no CPU, and was looked at
@@ -151,7 +150,16 @@ class LowLinear(LayerSwitch[Any]):
 
     def end_step(self) -> None:
         if self._has_state:
-            self.layer.end_step(self.refresh)
+            self.layer.end_step()
+
+    @property
+    def refresh(self) -> float:
+        """The factor by which a scale is renewed early; 0: never."""
+        return self.layer.refresh
+
+    @refresh.setter
+    def refresh(self, factor: float) -> None:
+        self.layer.refresh = factor
 
     def refreshes(self) -> int:
         return self.layer.refreshes
