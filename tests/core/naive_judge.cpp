@@ -195,8 +195,7 @@ std::optional<std::int64_t> Judge::decisions_since_rerun() const {
 bool Judge::within_the_limit(std::int64_t n) const {
   const std::optional<std::int64_t> a = decisions_since_rerun();
   // "a is about these alone; if there are none, n < max_trials is enough"
-  const bool waited_enough =
-      n == 0 || options_.max_trials == 100 || !a || n * (*a + 1) <= options_.max_trials * *a;
+  const bool waited_enough = n == 0 || options_.max_trials == 100 || !a || n * (*a + 1) <= options_.max_trials * *a;
   return n < options_.max_trials && waited_enough;
 }
 
@@ -338,12 +337,8 @@ Ruling Judge::decide() {
   if (heard.decider == "nobody") {
     candidates = std::vector<Candidate>{};
   }
-  // "but only risks that count make candidates"
-  if (selector_ == "trial" && heard.decider == "norms") {
-    candidates = heard.asking;
-  }
   controller_ = heard.pending;
-  controller_.decide(heard.norms, ruling.decision, candidates, review(ruling.decision));
+  controller_.decide(heard.norms, ruling.decision, candidates, review(ruling.decision), doubt_);
   ruling.clip = heard.clip;
   ruling.action = heard.action_without_trial;
   // "Where a unit was admitted that was not released in the same decision, the step is run once more"
