@@ -307,9 +307,9 @@ TEST(ControllerTrials, AreThoseOfTheNaiveImplementation) {
     for (const auto& [name, count] : comparison.counts()) counts[name] += count;
   }
   // Everything that can happen did.
-  for (const char* name :
-       {"proceed", "hold", "replay", "trial", "dismissed", "spent", "clipped", "ends in proceed", "ends in hold",
-        "ends in replay", "dropped", "numeric", "common", "unlocated", "admitted by a trial"}) {
+  for (const char* name : {"proceed", "hold", "replay", "trial", "dismissed", "spent", "clipped", "ends in proceed",
+                           "ends in hold", "ends in replay", "dropped", "numeric", "common", "unlocated",
+                           "admitted by a trial", "doubt 2", "doubt 4", "doubt 8", "spent in doubt"}) {
     EXPECT_GE(counts[name], kFewest) << name;
   }
   for (const char* name : {"admitted", "admitted where it was released", "displaced", "displaced in a review",
