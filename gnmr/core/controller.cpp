@@ -2,6 +2,7 @@
 #include "gnmr/core/controller.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <optional>
 #include <span>
@@ -245,7 +246,7 @@ void Controller::Impl::give_verdict(const StepReport& report) {
 void Controller::Impl::finish(bool rerun) {
   levels.learn(errors.judged(), budget.decisions() - 1);
   errors.learn();
-  reruns.add(rerun);
+  reruns.add(rerun, rules.selector == Selector::trial ? outcome.verdict : Verdict::none);
   outcome.decided_step = outcome.decision.step;
   outcome.in_force_from = outcome.decision.step + 1 + options.lag;
 }
@@ -290,7 +291,7 @@ void Controller::Impl::report_first_run(const StepReport& report) {
   const Alarm& alarm = signals.observe({.step = report.step, .norms = report.norms, .sampled = report.sampled});
   judge(report, ErrorSource::patrol);
   const bool armed = plan.mode == Mode::armed;
-  const Request& request = selection.choose(armed && report.may_rerun && reruns.left() > 0);
+  const Request& request = selection.choose(armed && report.may_rerun && reruns.allows(), reruns.doubt().value);
   outcome = {.step = report.step,
              .alarmed = request.alarmed,
              .dismissed = request.dismissed,
@@ -347,17 +348,18 @@ void Controller::Impl::report_rerun(const StepReport& report) {
 
 /// Plans a step with what is known of the units now.
 void Controller::Impl::plan_late(std::int64_t number) {
-  if (!planner.plan(number, reruns.left())) return;
+  if (!planner.plan(number, reruns)) return;
   PlanState& state = planner.known_units();
   if (!std::exchange(state.recovered_is_next, false)) {
     state.recovered.assign(budget.recovered().begin(), budget.recovered().end());
   }
   if (!backend.can_hold) return;
   state.flags.resize(units.size());
+  const int doubt = std::countr_zero(reruns.doubt().value) << gate_flag::kDoubtShift;
   for (UnitIndex unit = 0; unit < units.size(); ++unit) {
     const int free = budget.is_candidate(unit) ? gate_flag::kFree : 0;
     const int muted = signals.history().is_zero_muted(unit) ? gate_flag::kZeroMuted : 0;
-    state.flags[unit] = static_cast<std::uint8_t>(free | muted);
+    state.flags[unit] = static_cast<std::uint8_t>(free | muted | doubt);
   }
 }
 
@@ -420,7 +422,7 @@ void Controller::Impl::report_late(const StepReport& report) {
 /// A run that is no trial: held by its gate, or free.
 void Controller::Impl::settle_run(const PlannedStep& step, const StepReport& report) {
   judge(report, ErrorSource::patrol);
-  const Request& request = selection.choose(/*may_rerun=*/false);
+  const Request& request = selection.choose(/*may_rerun=*/false, reruns.doubt().value);
   outcome.findings = findings;
   outcome.alarmed = request.alarmed;
   outcome.dismissed = request.dismissed;
@@ -444,7 +446,7 @@ void Controller::Impl::settle_run(const PlannedStep& step, const StepReport& rep
     // The update was made: errors may call a trial; the gate has judged the norms.
     const bool found = selection.has_free_finding();
     const bool is_plain = step.pass == PassKind::step && !step.failed;
-    outcome.called = found && is_plain && step.in_force && planner.can_call(reruns.left());
+    outcome.called = found && is_plain && step.in_force && planner.can_call(reruns);
     if (outcome.called || (!found && step.hold == HoldRule::for_trial)) {
       outcome.spent = false;
       outcome.dismissed = false;
@@ -511,6 +513,7 @@ double Controller::usual_error(UnitIndex unit, std::uint32_t site) const {
 std::uint32_t Controller::steps_left(UnitIndex unit) const { return impl_->budget.steps_left(unit); }
 std::span<const UnitIndex> Controller::recovered() const { return impl_->budget.recovered(); }
 std::uint32_t Controller::reruns_left() const { return impl_->reruns.left(); }
+bool Controller::rerun_may_be() const { return impl_->reruns.allows(); }
 const std::vector<Unit>& Controller::units() const { return impl_->units; }
 const Options& Controller::options() const { return impl_->options; }
 const Backend& Controller::backend() const { return impl_->backend; }
@@ -531,7 +534,8 @@ ControllerState Controller::save() const {
                         .sites = self.errors.sites(),
                         .errors = {},
                         .levels = {},
-                        .reruns_ago = self.reruns.ago()};
+                        .reruns_ago = self.reruns.ago(),
+                        .doubt = self.reruns.doubt()};
   const std::uint32_t sites = self.errors.sites();
   if (self.levels.has_any()) state.levels.resize(self.units.size() * sites);
   state.errors.reserve(self.errors.size());
@@ -594,7 +598,7 @@ RestoreReport Controller::restore(const ControllerState& state, const PlanState&
   }
   const std::vector<UnitIndex> released = fresh->budget.finish_restore(history, state.decisions);
   for (const UnitIndex unit : released) report.released_units.push_back(fresh->units[unit].name);
-  fresh->reruns.restore(state.reruns_ago);
+  fresh->reruns.restore(state.reruns_ago, fresh->rules.selector == Selector::trial ? state.doubt : Doubt{});
   fresh->planner.restore(plan, options.lag, released);
   fresh->last_step = state.last_step;
   fresh->mode = impl_->mode;

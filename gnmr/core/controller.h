@@ -92,6 +92,9 @@ class Controller {
   /// Reruns that are left in the current hundred steps.
   std::uint32_t reruns_left() const;
 
+  /// Whether the next decision could have a rerun (lag 0): reruns are spread over these steps.
+  bool rerun_may_be() const;
+
   const std::vector<Unit>& units() const;
   const Options& options() const;
   const Backend& backend() const;

@@ -25,6 +25,8 @@ enum class HoldRule : std::uint8_t {
 namespace gate_flag {
 inline constexpr std::uint8_t kFree = 1;       // the unit could be admitted: not forced, not in recovery, no wait
 inline constexpr std::uint8_t kZeroMuted = 2;  // a norm of 0 counts as no sample
+inline constexpr unsigned kDoubtShift = 2;     // two bits above: the binary logarithm of the doubt
+inline constexpr std::uint8_t kDoubt = 3 << kDoubtShift;
 }  // namespace gate_flag
 
 }  // namespace gnmr

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "gnmr/core/gate_rule.h"
 #include "gnmr/core/message_text.h"
 #include "gnmr/core/norm_signals.h"
 
@@ -37,8 +38,12 @@ bool HostGate::holds(const StepPlan& plan, const NormSpan& norms, std::span<cons
   }
   signals.history().set_zero_muted(plan.gate_flags);
   const Alarm& alarm = signals.observe({.step = plan.step, .norms = norms, .sampled = sampled});
-  const auto is_free = [&plan](UnitIndex unit) { return (plan.gate_flags[unit] & gate_flag::kFree) != 0; };
-  const bool has_free_risk = std::any_of(alarm.risks.begin(), alarm.risks.end(), is_free);
+  bool has_free_risk = false;
+  for (std::size_t index = 0; index < alarm.risks.size() && !has_free_risk; ++index) {
+    const unsigned flags = plan.gate_flags[alarm.risks[index]];
+    const std::uint32_t doubt = 1U << ((flags & gate_flag::kDoubt) >> gate_flag::kDoubtShift);
+    has_free_risk = (flags & gate_flag::kFree) != 0 && signals.counts(index, doubt);
+  }
   const bool has_non_finite_risk = alarm.sampled > alarm.finite;
   if (plan.hold == HoldRule::for_trial && (has_free_risk || has_non_finite_risk)) {
     signals.discard();

@@ -76,4 +76,8 @@ Candidate NormSignals::candidate(std::size_t index) const {
   return {.severity = findings_->records[index].severity, .unit = unit, .kind = history_.risk(unit)};
 }
 
+bool NormSignals::counts(std::size_t index, std::uint32_t doubt) const {
+  return doubt == 1 || findings_->records[index].severity > doubt;
+}
+
 }  // namespace gnmr

@@ -36,6 +36,9 @@ class NormSignals {
   /// A unit at risk as a candidate of the selector `norms`; `index` is its place among the risks.
   Candidate candidate(std::size_t index) const;
 
+  /// Whether a unit at risk counts in spite of a doubt; `index` likewise.
+  bool counts(std::size_t index, std::uint32_t doubt) const;
+
   /// The signals themselves, and how the step enters them (`History::commit`).
   History& history() { return history_; }
   const History& history() const { return history_; }

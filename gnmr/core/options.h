@@ -109,7 +109,7 @@ inline constexpr OptionRange kLag{.low = 0, .high = 1, .whole = true, .text = "0
     "who says which units go to recovery; auto: trial where the backend can run a step again, else norms")           \
   X(Guard, guard, Guard::none, Guard::none, kGuardRange,                                                             \
     "what protects the update of an alarmed step that has no trial")                                                 \
-  X(std::int32_t, max_trials, 20, 0, kTrials, "reruns in any hundred consecutive steps")                             \
+  X(std::int32_t, max_trials, 20, 0, kTrials, "reruns in any hundred consecutive steps, spread over them")           \
   X(double, error_factor, 4.0, 4.0, kAtLeastOne, "an error above this many times the usual is an outlier")           \
   X(double, error_floor, 0.1, 0.1, kNotNegative, "an error below this is never one")                                 \
   X(double, error_ceiling, 4.0, 4.0, kZeroOrAtLeastOne,                                                              \

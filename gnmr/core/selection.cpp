@@ -49,6 +49,15 @@ bool Selection::has_free_risk() const {
   return std::any_of(risks.begin(), risks.end(), [this](UnitIndex unit) { return budget_.is_candidate(unit); });
 }
 
+/// Whether the risk of a free unit counts in spite of the doubt.
+bool Selection::has_counting_risk() const {
+  const std::span<const UnitIndex> risks = signals_.alarm().risks;
+  for (std::size_t index = 0; index < risks.size(); ++index) {
+    if (signals_.counts(index, doubt_) && budget_.is_candidate(risks[index])) return true;
+  }
+  return false;
+}
+
 /// Whether every unit that could be admitted has been measured.
 bool Selection::is_complete() const {
   for (UnitIndex unit = 0; unit < signals_.unit_count(); ++unit) {
@@ -58,14 +67,15 @@ bool Selection::is_complete() const {
   return true;
 }
 
-const Request& Selection::choose(bool may_rerun) {
+const Request& Selection::choose(bool may_rerun, std::uint32_t doubt) {
   request_ = {};
+  doubt_ = doubt;
   basis_ = Basis::nobody;
   guarded_.clear();
   if (by_errors_.empty() && signals_.alarm().risks.empty()) return request_;  // a calm step
   const bool by_errors = selector_ != Selector::norms;
   request_.alarmed = (by_errors && has_free_finding_) || has_non_finite_risk();
-  if (!request_.alarmed && has_free_risk()) {
+  if (!request_.alarmed && has_counting_risk()) {
     request_.dismissed = by_errors && is_complete();
     request_.alarmed = !request_.dismissed;
   }
@@ -101,8 +111,9 @@ void Selection::choose_basis() {
   if (basis_ == Basis::errors) {
     for (const Candidate& candidate : by_errors_) guarded_.push_back(candidate.unit);
   } else if (basis_ == Basis::norms && !signals_.alarm().common) {
-    for (const UnitIndex unit : signals_.alarm().risks) {
-      if (budget_.is_candidate(unit)) guarded_.push_back(unit);
+    const std::span<const UnitIndex> risks = signals_.alarm().risks;
+    for (std::size_t index = 0; index < risks.size(); ++index) {
+      if (signals_.counts(index, doubt_) && budget_.is_candidate(risks[index])) guarded_.push_back(risks[index]);
     }
   }
 }
@@ -121,6 +132,7 @@ std::span<Candidate> Selection::candidates() {
     candidates_ = by_errors_;
   } else if (basis_ == Basis::norms && !signals_.alarm().common) {
     for (std::size_t index = 0; index < signals_.alarm().risks.size(); ++index) {
+      if (!signals_.counts(index, doubt_)) continue;
       const Candidate candidate = signals_.candidate(index);
       if (budget_.is_candidate(candidate.unit)) candidates_.push_back(candidate);
     }

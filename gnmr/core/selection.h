@@ -46,7 +46,8 @@ class Selection {
   void find_candidates(std::span<const Finding> findings);
 
   /// Chooses who decides and what the step asks for. `may_rerun`: a rerun is within the limit and not forbidden.
-  const Request& choose(bool may_rerun);
+  /// `doubt`: risks by norms count above this.
+  const Request& choose(bool may_rerun, std::uint32_t doubt);
 
   /// What was chosen last.
   const Request& request() const { return request_; }
@@ -64,7 +65,7 @@ class Selection {
   /// From here on those units ask that `find_candidates` was given.
   void ask_by_errors() { basis_ = Basis::errors; }
 
-  /// Whether a free unit is at risk by its norm.
+  /// Whether a free unit is at risk by its norm, whatever the doubt.
   bool has_free_risk() const;
 
   /// Whether a unit, free or not, has a norm that is not finite.
@@ -80,6 +81,7 @@ class Selection {
   enum class Basis : std::uint8_t { nobody, norms, errors };
 
   bool is_complete() const;
+  bool has_counting_risk() const;
   void choose_basis();
 
   Selector selector_;
@@ -89,6 +91,7 @@ class Selection {
   const Budget& budget_;
   Basis basis_ = Basis::nobody;
   bool has_free_finding_ = false;
+  std::uint32_t doubt_ = 1;
   std::vector<Candidate> by_errors_;  // free units with an error above its limit
   std::vector<UnitIndex> guarded_;    // free units that ask, before the decision
   std::vector<Candidate> candidates_;

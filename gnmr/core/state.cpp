@@ -2,6 +2,7 @@
 #include "gnmr/core/state.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <functional>
 #include <string_view>
@@ -109,12 +110,21 @@ void check_errors(const ControllerState& state) {
   }
 }
 
+void check_doubt(const Doubt& doubt) {
+  const bool is_doubt = doubt.value >= 2 && doubt.value <= kMostDoubt && std::has_single_bit(doubt.value) &&
+                        doubt.decisions_left >= 1 && doubt.decisions_left <= kDoubtDecisions;
+  if (is_doubt || doubt == Doubt{}) return;
+  throw Error("state: expected a doubt of 2, 4 or 8 for 1 to 100 decisions or none, got " +
+              std::to_string(doubt.value) + " for " + std::to_string(doubt.decisions_left));
+}
+
 }  // namespace
 
 void check_state(const ControllerState& state) {
   validate(state.options);
   check_errors(state);
   check_levels(state);
+  check_doubt(state.doubt);
   if (state.decisions > kMostDecisions) throw Error("state: expected at most 2^62 decisions");
   std::unordered_set<std::string_view> names;
   for (const UnitState& unit : state.units) {

@@ -63,6 +63,18 @@ struct LevelState {
 /// A level is forgotten after so many decisions without an error.
 inline constexpr std::uint32_t kLongestLevelGap = 200;
 
+/// How much more than its limit a unit's norm must be to count, after trials that found no fault of low precision.
+struct Doubt {
+  std::uint32_t value = 1;           // 1: none; else 2, 4 or 8
+  std::uint32_t decisions_left = 0;  // that it holds for; 0: there is none
+
+  bool operator==(const Doubt&) const = default;
+};
+
+/// The largest doubt, and for how many decisions one holds.
+inline constexpr std::uint32_t kMostDoubt = 8;
+inline constexpr std::uint32_t kDoubtDecisions = 100;
+
 /// A batch that was held, and what it comes back as.
 struct WaitingBatch {
   std::int64_t batch = 0;
@@ -110,6 +122,7 @@ struct ControllerState {
   std::vector<ErrorState> errors = {};         // units x sites, in the order of `units`
   std::vector<LevelState> levels = {};         // likewise; empty: none was measured
   std::vector<std::uint32_t> reruns_ago = {};  // decisions since each rerun of the last 99, ascending; 0: the last one
+  Doubt doubt = {};
 
   bool operator==(const ControllerState&) const = default;
 };

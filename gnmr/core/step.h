@@ -128,7 +128,7 @@ struct Outcome {
   Verdict verdict = Verdict::none;
   bool alarmed = false;                    // by norms or errors, or held for either
   bool dismissed = false;                  // a patrol of all units found nothing to confirm the alarm of the norms
-  bool spent = false;                      // a rerun was due, but the limit is reached
+  bool spent = false;                      // a rerun was due, but the limit did not allow it
   bool called = false;                     // lag 1: the patrol made the next planned step a trial
   std::span<const double> clip = {};       // guard `clip`: coefficient per unit; empty: 1 for all
   std::span<const Finding> findings = {};  // of the trial, else of the patrol; units ascend

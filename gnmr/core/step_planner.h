@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "gnmr/core/options.h"
+#include "gnmr/core/rerun_window.h"
 #include "gnmr/core/state.h"
 #include "gnmr/core/step.h"
 
@@ -37,7 +38,7 @@ class StepPlanner {
 
   /// Lag 1: plans the step unless that has been done; whether it was planned now. To be called after the decision of
   /// the step before the last one, and before that of the last. Throws `Error` for a step that does not follow.
-  bool plan(std::int64_t step, std::uint32_t reruns_left);
+  bool plan(std::int64_t step, const RerunWindow& reruns);
 
   /// Lag 1: the planned step begins. Unless `armed` it is a plain step that nothing holds.
   const PlannedStep& begin(std::int64_t step, bool armed);
@@ -50,7 +51,7 @@ class StepPlanner {
   const PlannedStep* last() const { return state_.undecided.empty() ? nullptr : &state_.undecided.back(); }
 
   /// Lag 1: whether the oldest step can call a trial within the limit of reruns.
-  bool can_call(std::uint32_t reruns_left) const { return rerun_may_be(1, reruns_left); }
+  bool can_call(const RerunWindow& reruns) const { return rerun_may_be(1, reruns); }
 
   /// Lag 1: the oldest step is decided. Its batch comes back as `again`, unless that is `step`.
   void decided(PassKind again, bool calls_trial);
@@ -65,7 +66,7 @@ class StepPlanner {
   void restore(const PlanState& state, int lag, std::span<const UnitIndex> released);
 
  private:
-  bool rerun_may_be(std::size_t first_undecided, std::uint32_t reruns_left) const;
+  bool rerun_may_be(std::size_t first_undecided, const RerunWindow& reruns) const;
   HoldRule hold_rule(bool may_rerun) const;
   bool brings_rerun(const PlannedStep& step) const;
 

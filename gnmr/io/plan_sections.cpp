@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <optional>
 #include <unordered_set>
 
@@ -73,6 +74,12 @@ PlannedStep planned_step(const JsonObject& step) {
           .failed = step.truth("failed")};
 }
 
+/// One for all units.
+unsigned doubt_of(const PlanState& state) {
+  if (state.flags.empty()) return 1;
+  return 1U << ((state.flags.front() & gate_flag::kDoubt) >> gate_flag::kDoubtShift);
+}
+
 OrderedJson gated_section(const PlanState& state, const std::vector<Unit>& units, const PlanNotes& notes) {
   OrderedJson waiting = OrderedJson::array();
   for (const WaitingBatch& batch : state.waiting) {
@@ -85,16 +92,19 @@ OrderedJson gated_section(const PlanState& state, const std::vector<Unit>& units
   const auto has = [&](UnitIndex unit, std::uint8_t flag) {
     return unit < state.flags.size() && (state.flags[unit] & flag) != 0;
   };
-  return {{"called", state.called},
-          {"called_why", notes.called_why},
-          {"disarm_step", notes.disarm_step},
-          {"disarm_why", notes.disarm_why},
-          {"next_batch", state.next_batch},
-          {"not_free", names_of(units, [&](UnitIndex unit) { return !has(unit, gate_flag::kFree); })},
-          {"undecided", undecided},
-          {"waiting", waiting},
-          {"whys", whys},
-          {"zero_muted", names_of(units, [&](UnitIndex unit) { return has(unit, gate_flag::kZeroMuted); })}};
+  OrderedJson section{
+      {"called", state.called},
+      {"called_why", notes.called_why},
+      {"disarm_step", notes.disarm_step},
+      {"disarm_why", notes.disarm_why},
+      {"next_batch", state.next_batch},
+      {"not_free", names_of(units, [&](UnitIndex unit) { return !has(unit, gate_flag::kFree); })},
+      {"undecided", undecided},
+      {"waiting", waiting},
+      {"whys", whys},
+      {"zero_muted", names_of(units, [&](UnitIndex unit) { return has(unit, gate_flag::kZeroMuted); })}};
+  if (const unsigned doubt = doubt_of(state); doubt > 1) section["doubt"] = doubt;  // none in earlier files
+  return section;
 }
 
 void read_gated(const JsonObject& section, const std::vector<Unit>& units, LoadedPlan& loaded) {
@@ -108,6 +118,10 @@ void read_gated(const JsonObject& section, const std::vector<Unit>& units, Loade
   plan.flags.assign(units.size(), gate_flag::kFree);
   for (const UnitIndex unit : units_of(units, section.list("not_free"))) plan.flags[unit] = 0;
   for (const UnitIndex unit : units_of(units, section.list("zero_muted"))) plan.flags[unit] |= gate_flag::kZeroMuted;
+  const std::uint64_t doubt = section.count_if("doubt").value_or(1);
+  if (doubt > kMostDoubt || !std::has_single_bit(doubt)) section.fail("doubt", "expected 1, 2, 4 or 8");
+  const int doubt_flag = std::countr_zero(doubt) << gate_flag::kDoubtShift;
+  for (std::uint8_t& flags : plan.flags) flags |= static_cast<std::uint8_t>(doubt_flag);
   PlanNotes notes{.called_why = section.text("called_why"),
                   .disarm_step = section.whole("disarm_step"),
                   .disarm_why = section.text("disarm_why")};

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "gnmr/io/json_text.h"
@@ -64,6 +65,13 @@ std::string encode_reruns(const ControllerState& state) {
   std::string out;
   append_little_endian(out, static_cast<std::uint32_t>(state.reruns_ago.size()));
   for (const std::uint32_t ago : state.reruns_ago) append_little_endian(out, ago);
+  return out;
+}
+
+std::string encode_doubt(const Doubt& doubt) {
+  std::string out;
+  append_little_endian(out, doubt.value);
+  append_little_endian(out, doubt.decisions_left);
   return out;
 }
 
@@ -130,6 +138,17 @@ void decode_reruns(LittleEndianReader reader, ControllerState& state) {
     }
     state.reruns_ago.push_back(ago);
   }
+}
+
+void decode_doubt(LittleEndianReader reader, ControllerState& state) {
+  const auto value = reader.take<std::uint32_t>();
+  const auto left = reader.take<std::uint32_t>();
+  const bool is_doubt = value >= 2 && value <= kMostDoubt && std::has_single_bit(value);
+  if (!is_doubt || left < 1 || left > kDoubtDecisions || reader.left() != 0) {
+    reader.fail(fmt::format("a doubt of {} for {} decisions and {} bytes more, expected 2, 4 or 8 for 1 to {}", value,
+                            left, reader.left(), kDoubtDecisions));
+  }
+  state.doubt = {.value = value, .decisions_left = left};
 }
 
 }  // namespace gnmr::io

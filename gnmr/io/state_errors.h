@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is known of errors and reruns, as three sections of a state file: `errors`, `levels` and `reruns`.
+// What is known of errors and reruns, as four sections of a state file: `errors`, `levels`, `reruns` and `doubt`.
 //
 // Private to state_file.cpp. Goals and non-goals are those of state_file.h.
 #pragma once
@@ -23,6 +23,9 @@ std::string encode_levels(const ControllerState& state);
 /// The content of the section `reruns`; an `Error` for more of them than can be.
 std::string encode_reruns(const ControllerState& state);
 
+/// The content of the section `doubt`.
+std::string encode_doubt(const Doubt& doubt);
+
 /// Takes `sites` and `errors` from the section; the units are there already.
 void decode_errors(LittleEndianReader reader, ControllerState& state);
 
@@ -31,5 +34,8 @@ void decode_levels(LittleEndianReader reader, ControllerState& state);
 
 /// Takes `reruns_ago` from the section.
 void decode_reruns(LittleEndianReader reader, ControllerState& state);
+
+/// Takes `doubt` from the section.
+void decode_doubt(LittleEndianReader reader, ControllerState& state);
 
 }  // namespace gnmr::io

@@ -170,7 +170,7 @@ struct Counts {
   std::uint32_t sampled;
   std::uint32_t non_finite;  // risks among them
   std::uint32_t finite_risks;
-  std::uint32_t free_risks;    // free units at risk, whatever the kind
+  std::uint32_t free_risks;    // free units at risk, whatever the kind, whose risk counts in spite of the doubt
   std::uint32_t unmeasured;    // free units that were sampled and that no patrol has measured
   std::uint32_t standing_out;  // free units whose errors are outliers
 
@@ -243,6 +243,12 @@ GNMR_UNIT_MATH bool is_withdrawn(const StepAlarm& alarm, HoldRule hold) {
   return hold == HoldRule::for_trial && alarm.held != 0;
 }
 
+/// Whether a risk counts in spite of the doubt: section "Doubt".
+GNMR_UNIT_MATH bool counts_in_doubt(unsigned flags, double severity) {
+  const unsigned doubt = 1u << ((flags & gate_flag::kDoubt) >> gate_flag::kDoubtShift);
+  return doubt == 1 || severity > static_cast<double>(doubt);
+}
+
 /// What one unit adds to the counts.
 GNMR_UNIT_MATH Counts counts_of(const StepColumns& step, std::size_t unit, const Finding& found) {
   const bool is_free = (step.flags[unit] & gate_flag::kFree) != 0;
@@ -252,7 +258,7 @@ GNMR_UNIT_MATH Counts counts_of(const StepColumns& step, std::size_t unit, const
   return {found.sampled ? 1u : 0u,
           finite ? 0u : 1u,
           at_risk && finite ? 1u : 0u,
-          at_risk && is_free ? 1u : 0u,
+          at_risk && is_free && counts_in_doubt(step.flags[unit], found.severity) ? 1u : 0u,
           found.sampled && is_free && (patrol & patrol_flag::kMeasured) == 0 ? 1u : 0u,
           is_free && (patrol & patrol_flag::kStandsOut) != 0 ? 1u : 0u};
 }

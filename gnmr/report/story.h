@@ -31,7 +31,7 @@ struct AlarmCounts {
   std::uint64_t steps = 0;      // with a unit at risk, or run again
   std::uint64_t risks = 0;      // unit-steps
   std::uint64_t dismissed = 0;  // alarms of the norms that a patrol answered
-  std::uint64_t spent = 0;      // alarms that had no rerun because the cap was reached
+  std::uint64_t spent = 0;      // alarms that had no rerun because of the limit
 };
 
 /// The recoveries of a run, and how they ended.

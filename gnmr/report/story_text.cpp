@@ -136,7 +136,7 @@ std::string alarms_text(const AlarmCounts& alarms) {
   std::string text =
       counted(alarms.steps, "step", "steps") + ", " + counted(alarms.risks, "unit at risk", "units at risk");
   if (alarms.dismissed > 0) text += ", " + grouped(alarms.dismissed) + " answered by the patrol";
-  if (alarms.spent > 0) text += ", " + grouped(alarms.spent) + " without a rerun because the cap was reached";
+  if (alarms.spent > 0) text += ", " + grouped(alarms.spent) + " without a rerun because of the limit (max_trials)";
   return text;
 }
 

@@ -43,6 +43,12 @@ bool same_units(const std::vector<bool>& theirs, std::span<const std::uint8_t> o
                     [bit](std::uint8_t flags, bool expected) { return ((flags & bit) != 0) == expected; });
 }
 
+bool same_doubt(std::int64_t theirs, std::span<const std::uint8_t> ours) {
+  return std::all_of(ours.begin(), ours.end(), [theirs](std::uint8_t flags) {
+    return 1 << ((flags & gate_flag::kDoubt) >> gate_flag::kDoubtShift) == theirs;
+  });
+}
+
 bool same_plan(const StepPlan& ours, const naive::Plan& theirs) {
   const bool switches = ours.mode == Mode::armed;
   const std::vector<bool> none(theirs.high.size());
@@ -50,6 +56,7 @@ bool same_plan(const StepPlan& ours, const naive::Plan& theirs) {
   return ours.step == theirs.step && ours.batch == theirs.batch && word(ours.pass) == theirs.pass &&
          word(ours.hold) == theirs.gate && same_units(theirs.free, ours.gate_flags, gate_flag::kFree) &&
          same_units(theirs.zero_is_no_sample, ours.gate_flags, gate_flag::kZeroMuted) &&
+         same_doubt(theirs.doubt, ours.gate_flags) &&
          ours.recovered.size() ==
              (switches ? static_cast<std::size_t>(std::count(theirs.high.begin(), theirs.high.end(), true)) : 0) &&
          testing::to_sizes(ours.measure) == (switches ? theirs.measure : std::vector<std::size_t>{}) &&
@@ -87,7 +94,9 @@ bool same_end(const Outcome& ours, const naive::Settled& theirs, const LateStep&
 
 bool same_memory(const Controller& controller, const naive::Judge& expected) {
   const ControllerState state = controller.save();
-  bool same = state.reruns_ago.size() == static_cast<std::size_t>(expected.reruns());
+  bool same = state.reruns_ago.size() == static_cast<std::size_t>(expected.reruns()) &&
+              state.doubt.value == static_cast<std::uint32_t>(expected.doubt()) &&
+              state.doubt.decisions_left == static_cast<std::uint32_t>(expected.doubt_holds_for());
   for (std::size_t i = 0; i < state.errors.size(); ++i) {
     same = same && state.errors[i].samples == expected.k(i / state.sites, i % state.sites) &&
            same_bits(state.errors[i].mean_sum, expected.m(i / state.sites, i % state.sites));
@@ -189,6 +198,7 @@ class Comparison {
     standing_.count(expected.ruling.decision, theirs_.decisions() % 20 == 0, counts_);
     counts_["called"] += expected.called ? 1 : 0;
     counts_["spent"] += expected.hearing.spent ? 1 : 0;
+    ++counts_["doubt " + std::to_string(theirs_.doubt())];
     ++counts_["ends in " + expected.ruling.action];
     ++counts_["verdict " + expected.ruling.verdict];
     counts_["admitted"] += static_cast<int>(expected.ruling.decision.admitted.size());
@@ -233,7 +243,8 @@ TEST(ControllerLate, StepsAreThoseOfTheNaiveImplementation) {
                            "spent",           "resumed",        "ends in proceed",
                            "ends in hold",    "ends in replay", "ends in trial",
                            "verdict numeric", "verdict common", "verdict unlocated",
-                           "admitted",        "dropped"}) {
+                           "admitted",        "dropped",        "doubt 2",
+                           "doubt 4",         "doubt 8"}) {
     EXPECT_GE(counts[name], kFewest) << name;
   }
   for (const char* name : {"admitted", "displaced", "replaced", "ended by a review"}) {

@@ -67,7 +67,9 @@ bool same_end(const Outcome& ours, const naive::Ruling& theirs) {
 
 bool same_memory(const Controller& controller, const naive::Judge& expected) {
   const ControllerState state = controller.save();
-  bool same = state.reruns_ago.size() == static_cast<std::size_t>(expected.reruns());
+  bool same = state.reruns_ago.size() == static_cast<std::size_t>(expected.reruns()) &&
+              state.doubt.value == static_cast<std::uint32_t>(expected.doubt()) &&
+              state.doubt.decisions_left == static_cast<std::uint32_t>(expected.doubt_holds_for());
   for (std::size_t i = 0; i < state.errors.size(); ++i) {
     const std::size_t unit = i / state.sites;
     const std::size_t site = i % state.sites;
@@ -165,6 +167,8 @@ class Comparison {
     ++counts_[expected.action];
     counts_["dismissed"] += expected.dismissed ? 1 : 0;
     counts_["spent"] += expected.spent ? 1 : 0;
+    counts_["spent in doubt"] += expected.spent && theirs_->doubt() > 1 ? 1 : 0;
+    ++counts_["doubt " + std::to_string(theirs_->doubt())];
     counts_["clipped"] += expected.clip.empty() ? 0 : 1;
     const bool fails = random_.chance(0.1);
     if (expected.action == "trial" && !fails) return conclude(step, random_.chance(0.5) ? run.next() : norms, errors);
@@ -303,9 +307,9 @@ TEST(ControllerTrials, AreThoseOfTheNaiveImplementation) {
     for (const auto& [name, count] : comparison.counts()) counts[name] += count;
   }
   // Everything that can happen did.
-  for (const char* name :
-       {"proceed", "hold", "replay", "trial", "dismissed", "spent", "clipped", "ends in proceed", "ends in hold",
-        "ends in replay", "dropped", "numeric", "common", "unlocated", "admitted by a trial"}) {
+  for (const char* name : {"proceed", "hold", "replay", "trial", "dismissed", "spent", "clipped", "ends in proceed",
+                           "ends in hold", "ends in replay", "dropped", "numeric", "common", "unlocated",
+                           "admitted by a trial", "doubt 2", "doubt 4", "doubt 8", "spent in doubt"}) {
     EXPECT_GE(counts[name], kFewest) << name;
   }
   for (const char* name : {"admitted", "admitted where it was released", "displaced", "displaced in a review",

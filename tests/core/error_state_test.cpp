@@ -52,6 +52,20 @@ TEST_F(ErrorStateChange, WhatIsSavedIsWhatIsRestored) {
   EXPECT_EQ(other.reruns_left(), 19u);
 }
 
+TEST_F(ErrorStateChange, ADoubtIsTakenOverWithTheSelectorTrialOnly) {
+  ControllerState state = controller_.save();
+  EXPECT_EQ(state.doubt, Doubt{}) << "a numeric verdict leaves none";
+  state.doubt = {.value = 8, .decisions_left = 100};
+  Controller other(units_, options(), backend());
+  other.restore(state);
+  EXPECT_EQ(other.save().doubt, state.doubt);
+  Options by_evidence = options();
+  by_evidence.selector = Selector::evidence;
+  Controller without(units_, by_evidence, backend());
+  without.restore(state);
+  EXPECT_EQ(without.save().doubt, Doubt{});
+}
+
 TEST_F(ErrorStateChange, AChangedErrorBetaStartsTheErrorsAfreshAndNothingElse) {
   Options changed = options();
   changed.error_beta = 0.5;
@@ -115,6 +129,12 @@ TEST_F(ErrorStateChange, AStateThatNoControllerWroteIsRefusedAndNothingChanges) 
         s.reruns_ago = {4, 3};
       },
       [](ControllerState& s) { s.units[1].admitted_for = static_cast<RiskKind>(5); },
+      [](ControllerState& s) { s.doubt = {.value = 1, .decisions_left = 3}; },
+      [](ControllerState& s) { s.doubt = {.value = 0, .decisions_left = 0}; },
+      [](ControllerState& s) { s.doubt = {.value = 3, .decisions_left = 3}; },
+      [](ControllerState& s) { s.doubt = {.value = 16, .decisions_left = 3}; },
+      [](ControllerState& s) { s.doubt = {.value = 8, .decisions_left = 0}; },
+      [](ControllerState& s) { s.doubt = {.value = 8, .decisions_left = 101}; },
       [](ControllerState& s) { s.options.error_beta = 1; },
       [](ControllerState& s) { s.options.selector = static_cast<Selector>(5); },
   };

@@ -74,10 +74,11 @@ Decision Controller::observe(const std::vector<std::optional<double>>& norms) {
 }
 
 void Controller::decide(const std::vector<std::optional<double>>& norms, Decision& decision,
-                        const std::optional<std::vector<Candidate>>& given, const std::optional<Review>& review) {
+                        const std::optional<std::vector<Candidate>>& given, const std::optional<Review>& review,
+                        std::int64_t doubt) {
   count_samples(decision.signals);
   release(norms, review, decision);
-  admit(given ? *given : candidates_by_norms(decision), decision);
+  admit(given ? *given : candidates_by_norms(decision, doubt), decision);
   // "3. After point 4 a review admits units ..."
   if (review) {
     admit_standing(*review, decision);
@@ -417,14 +418,16 @@ void Controller::release(const std::vector<std::optional<double>>& norms, const 
 }
 
 // "3. Candidates ..."
-std::vector<Candidate> Controller::candidates_by_norms(const Decision& decision) const {
+std::vector<Candidate> Controller::candidates_by_norms(const Decision& decision, std::int64_t doubt) const {
   // "Candidates, unless the step is common: units at risk, not in recovery, not waiting." Forced units "are no
   // candidates".
   std::vector<Candidate> candidates;
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
     const Recovery& recovery = recoveries_[unit];
     const Signals& signals = decision.signals[unit];
-    if (!decision.common && !units_[unit].forced && signals.at_risk && !recovery.in_recovery && recovery.wait == 0) {
+    // "The risk of a unit by its norms counts where d = 1, or its severity is above d"
+    const bool counts = signals.at_risk && (doubt == 1 || signals.severity > static_cast<double>(doubt));
+    if (!decision.common && !units_[unit].forced && counts && !recovery.in_recovery && recovery.wait == 0) {
       candidates.push_back({unit, signals.severity, signals.kind});
     }
   }

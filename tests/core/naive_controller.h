@@ -126,9 +126,10 @@ class Controller {
   Decision observe(const std::vector<std::optional<double>>& norms);
 
   // Points 2 to 5 of "Decision"; the candidates are those of point 3, or the given ones. With "Reviews" of "Standing
-  // recovery": `review` is there where the decision is one.
+  // recovery": `review` is there where the decision is one. "Doubt": only risks that count make candidates.
   void decide(const std::vector<std::optional<double>>& norms, Decision& decision,
-              const std::optional<std::vector<Candidate>>& given, const std::optional<Review>& review = std::nullopt);
+              const std::optional<std::vector<Candidate>>& given, const std::optional<Review>& review = std::nullopt,
+              std::int64_t doubt = 1);
 
   std::size_t size() const { return units_.size(); }
   const Unit& unit(std::size_t unit) const { return units_.at(unit); }
@@ -201,7 +202,7 @@ class Controller {
   void count_samples(const std::vector<Signals>& signals);
   void release(const std::vector<std::optional<double>>& norms, const std::optional<Review>& review,
                Decision& decision);
-  std::vector<Candidate> candidates_by_norms(const Decision& decision) const;
+  std::vector<Candidate> candidates_by_norms(const Decision& decision, std::int64_t doubt) const;
   void admit(std::vector<Candidate> candidates, Decision& decision);
   void admit_standing(const Review& review, Decision& decision);
   bool replaces(std::size_t unit, double key, std::size_t other) const;

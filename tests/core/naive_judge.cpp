@@ -168,6 +168,37 @@ bool Judge::some_free_unit_at_risk(const Decision& observed) const {
   return false;
 }
 
+// "The risk of a unit by its norms counts where d = 1, or its severity is above d"
+bool Judge::counts(const Signals& signals) const {
+  return signals.at_risk && (doubt_ == 1 || signals.severity > static_cast<double>(doubt_));
+}
+
+bool Judge::some_risk_of_a_free_unit_counts(const Decision& observed) const {
+  for (std::size_t unit = 0; unit < observed.signals.size(); ++unit) {
+    if (is_free(unit) && counts(observed.signals[unit])) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// "how many decisions ago the latest of them was (1: the last decision had it)"; none: none of them had one.
+std::optional<std::int64_t> Judge::decisions_since_rerun() const {
+  const auto found = std::find(last_decisions_.rbegin(), last_decisions_.rend(), true);
+  if (found == last_decisions_.rend()) {
+    return std::nullopt;
+  }
+  return found - last_decisions_.rbegin() + 1;
+}
+
+// "n < max_trials; n = 0, or max_trials = 100, or n * (a + 1) <= max_trials * a."
+bool Judge::within_the_limit(std::int64_t n) const {
+  const std::optional<std::int64_t> a = decisions_since_rerun();
+  // "a is about these alone; if there are none, n < max_trials is enough"
+  const bool waited_enough = n == 0 || options_.max_trials == 100 || !a || n * (*a + 1) <= options_.max_trials * *a;
+  return n < options_.max_trials && waited_enough;
+}
+
 bool Judge::some_non_finite_risk(const Decision& observed) {
   return std::any_of(observed.signals.begin(), observed.signals.end(),
                      [](const Signals& signals) { return signals.kind == RiskKind::non_finite; });
@@ -187,14 +218,13 @@ Hearing Judge::hear(const Norms& norms, const Errors& patrol, bool may_rerun) {
   // "With the selector `norms` S and completeness do not count here"
   const bool by_norms = selector_ == "norms";
   // "3. The step is alarmed if S is not empty; or some unit, free or not, has a non-finite risk; or, where the patrol
-  // is not complete, some free unit is at risk (common or not)."
+  // is not complete, the risk of some free unit counts, common or not."
   hearing.alarmed = (!by_norms && !s.empty()) || some_non_finite_risk(heard.observed) ||
-                    ((by_norms || !complete) && some_free_unit_at_risk(heard.observed));
-  // "Where it is not alarmed and yet some free unit is at risk, ... the alarm is dismissed."
-  hearing.dismissed = !hearing.alarmed && some_free_unit_at_risk(heard.observed);
-  // "4. Whether a rerun may be: fewer than max_trials of the last 99 decisions had one, and the caller does not forbid
-  // it for this step"
-  const bool rerun_may_be = reruns() < options_.max_trials && may_rerun;
+                    ((by_norms || !complete) && some_risk_of_a_free_unit_counts(heard.observed));
+  // "Where it is not alarmed and yet such a risk counts, the alarm is dismissed."
+  hearing.dismissed = !hearing.alarmed && some_risk_of_a_free_unit_counts(heard.observed);
+  // "4. Whether a rerun may be, n being how many of the last 99 decisions had one ... the caller does not forbid it"
+  const bool rerun_may_be = within_the_limit(reruns()) && may_rerun;
   choose_decider(heard, s, rerun_may_be);
   apply_guard(heard, rerun_may_be);
   heard_ = heard;
@@ -228,15 +258,16 @@ void Judge::choose_decider(Heard& heard, const std::vector<Candidate>& s, bool r
       }
     }
   }
-  // "6. ... It looks at the candidates as they are before the decision: those of S where S decides, and where the norms
-  // decide the free units at risk, none where the step is common."
+  // "6. ... where S decides, those of S; where the norms decide, the free units whose risk counts, or none if the step
+  // is common."
   if (heard.decider == "S") {
     heard.asking = s;
   }
   if (heard.decider == "norms" && !heard.observed.common) {
     for (std::size_t unit = 0; unit < controller_.size(); ++unit) {
-      if (heard.observed.signals[unit].at_risk && is_free(unit)) {
-        heard.asking.push_back({unit, 0, RiskKind::none});
+      const Signals& signals = heard.observed.signals[unit];
+      if (counts(signals) && is_free(unit)) {
+        heard.asking.push_back({unit, signals.severity, signals.kind});
       }
     }
   }
@@ -307,7 +338,7 @@ Ruling Judge::decide() {
     candidates = std::vector<Candidate>{};
   }
   controller_ = heard.pending;
-  controller_.decide(heard.norms, ruling.decision, candidates, review(ruling.decision));
+  controller_.decide(heard.norms, ruling.decision, candidates, review(ruling.decision), doubt_);
   ruling.clip = heard.clip;
   ruling.action = heard.action_without_trial;
   // "Where a unit was admitted that was not released in the same decision, the step is run once more"
@@ -322,7 +353,7 @@ Ruling Judge::decide() {
     }
   }
   // A trial that failed "has had its rerun all the same".
-  end_step(heard.judged, ruling.action == "replay" || heard.hearing.action == "trial");
+  end_step(heard.judged, ruling.action == "replay" || heard.hearing.action == "trial", "none");
   return ruling;
 }
 
@@ -349,15 +380,29 @@ Ruling Judge::conclude(const Norms& norms, const Errors& errors) {
   ruling.decision.common = ruling.verdict == "common";
   controller_ = pending;
   controller_.decide(norms, ruling.decision, candidates, review(ruling.decision));
-  end_step(judged, /*had_rerun=*/true);
+  end_step(judged, /*had_rerun=*/true, ruling.verdict);
   return ruling;
 }
 
-void Judge::end_step(const AllJudged& judged, bool had_rerun) {
+void Judge::end_step(const AllJudged& judged, bool had_rerun, const std::string& verdict) {
   learn(judged);
   last_decisions_.push_back(had_rerun);
   if (last_decisions_.size() > 99) {
     last_decisions_.pop_front();
+  }
+  // "With the selector trial, at the end of each decision"
+  if (selector_ == "trial" && verdict == "common") {
+    doubt_ = std::min<std::int64_t>(2 * doubt_, 8);
+    doubt_left_ = 100;
+  } else if (selector_ == "trial" && verdict == "numeric") {
+    doubt_ = 1;
+    doubt_left_ = 0;
+  } else if (doubt_left_ > 0) {
+    // "it holds for one decision less; with none left d becomes 1"
+    doubt_left_ = doubt_left_ - 1;
+    if (doubt_left_ == 0) {
+      doubt_ = 1;
+    }
   }
   decisions_ = decisions_ + 1;
 }

@@ -55,6 +55,8 @@ class Judge {
   std::int64_t k(std::size_t unit, std::size_t place) const { return places_.at(unit).at(place).k; }
   double m(std::size_t unit, std::size_t place) const { return places_.at(unit).at(place).m; }
   std::int64_t reruns() const;
+  std::int64_t doubt() const { return doubt_; }
+  std::int64_t doubt_holds_for() const { return doubt_left_; }
   const Levels& levels() const { return levels_; }
   std::int64_t decisions() const { return decisions_; }
 
@@ -93,6 +95,10 @@ class Judge {
   bool is_free(std::size_t unit) const;
   bool is_complete(const AllJudged& judged, const Decision& observed) const;
   bool some_free_unit_at_risk(const Decision& observed) const;
+  bool counts(const Signals& signals) const;
+  bool some_risk_of_a_free_unit_counts(const Decision& observed) const;
+  std::optional<std::int64_t> decisions_since_rerun() const;
+  bool within_the_limit(std::int64_t n) const;
   static bool some_non_finite_risk(const Decision& observed);
   void choose_decider(Heard& heard, const std::vector<Candidate>& s, bool rerun_may_be) const;
   void apply_guard(Heard& heard, bool rerun_may_be) const;
@@ -100,7 +106,7 @@ class Judge {
   void learn(const AllJudged& judged);
   std::optional<Review> review(const Decision& observed) const;
   std::vector<std::size_t> measure(std::int64_t step, const std::vector<bool>& in_recovery) const;
-  void end_step(const AllJudged& judged, bool had_rerun);
+  void end_step(const AllJudged& judged, bool had_rerun, const std::string& verdict);
   void tell(const AllJudged& judged, Ruling& ruling) const;
 
   Controller controller_;
@@ -111,6 +117,8 @@ class Judge {
   Levels levels_;
   std::int64_t decisions_ = 0;       // the number of the next one
   std::deque<bool> last_decisions_;  // whether each had a rerun
+  std::int64_t doubt_ = 1;
+  std::int64_t doubt_left_ = 0;
   std::optional<Heard> heard_;
 };
 

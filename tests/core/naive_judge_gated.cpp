@@ -25,9 +25,8 @@ GatedJudge::GatedJudge(std::vector<Unit> units, Options options, std::vector<dou
   require(!by_errors || options.guard == "none", "guard by errors");
 }
 
-// "max_trials is above the sum of the decisions among the last 99 that were reruns, the batches that wait, and 1 for
-// each other step that is planned, not decided, and by its plan either a rerun or one whose gate may close for a trial
-// or a replay."
+// "n is the sum of the decisions among the last 99 that were reruns; the batches that wait; the other steps that are
+// planned and not decided, if by their plans they are reruns, or their gates may close for a trial or a replay."
 bool GatedJudge::rerun_may_be(const Plan* but_for) const {
   std::int64_t sum = reruns() + static_cast<std::int64_t>(waiting_.size());
   for (const Plan& plan : undecided_) {
@@ -35,7 +34,7 @@ bool GatedJudge::rerun_may_be(const Plan* but_for) const {
       sum = sum + 1;
     }
   }
-  return options_.max_trials > sum;
+  return within_the_limit(sum);
 }
 
 const Plan& GatedJudge::plan(std::int64_t step) {
@@ -68,7 +67,8 @@ const Plan& GatedJudge::plan(std::int64_t step) {
     }
   }
   plan.counts = plan.pass != "plain" || plan.gate == "trial" || (plan.gate == "guard" && options_.guard == "replay");
-  // "3. ... which units are free, and for which a norm of 0 counts as no sample."
+  // "3. ... which units are free, for which a norm of 0 counts as no sample, and the doubt."
+  plan.doubt = doubt_;
   for (std::size_t unit = 0; unit < controller_.size(); ++unit) {
     plan.high.push_back(controller_.in_recovery(unit));
     plan.free.push_back(is_free(unit));
@@ -118,7 +118,9 @@ bool GatedJudge::closes(const Norms& norms) {
     sampled = sampled + 1;
     finite = finite + (is_finite ? 1 : 0);
     finite_risks = finite_risks + (is_finite && signals.at_risk ? 1 : 0);
-    free_risk = free_risk || (signals.at_risk && plan.free[unit]);
+    // "where the risk of some free unit counts ... the doubt are those of the plan"
+    const bool counts = signals.at_risk && (plan.doubt == 1 || signals.severity > static_cast<double>(plan.doubt));
+    free_risk = free_risk || (counts && plan.free[unit]);
     non_finite_risk = non_finite_risk || !is_finite;
   }
   // "Common, where common_share < 1: at least 10 sampled units have a finite norm and more than common_share of these

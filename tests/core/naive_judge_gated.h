@@ -26,6 +26,7 @@ struct Plan {
   std::vector<bool> high;
   std::vector<bool> free;
   std::vector<bool> zero_is_no_sample;
+  std::int64_t doubt = 1;
   std::vector<std::size_t> measure;  // "Measuring": by the step as it begins
 };
 

@@ -40,6 +40,26 @@ TEST(PlanSections, TextIsAsItHasAlwaysBeen) {
   EXPECT_EQ(loaded.notes->disarm_step, 9);
 }
 
+TEST(PlanSections, ADoubtIsKeptAndNoneIsNotWritten) {
+  Controller controller = late_controller();
+  ControllerState state = controller.save();
+  state.doubt = {.value = 4, .decisions_left = 100};
+  controller.restore(state);
+  controller.begin(1);
+  for (const std::uint8_t flags : controller.plan_state().flags) EXPECT_EQ(flags, gate_flag::kFree | 8);
+  ExtraSections sections;
+  add_plan(controller, false, {}, sections);
+  EXPECT_TRUE(sections.at("gated_steps").ends_with(R"(,"doubt":4})"));
+  LoadedPlan loaded = read_plan(sections, controller.units());
+  EXPECT_EQ(loaded.plan, controller.plan_state());
+  for (const char* const bad : {"0", "3", "16", "-2", "4.5", "\"4\"", "18446744073709551616"}) {
+    std::string text = sections.at("gated_steps");
+    text.replace(text.find("\"doubt\":4"), 9, std::string("\"doubt\":") + bad);
+    const std::string message = test::error_of<Error>([&] { read_plan({{"gated_steps", text}}, controller.units()); });
+    EXPECT_TRUE(message.starts_with("controller state: the section gated_steps is damaged: `doubt`")) << message;
+  }
+}
+
 TEST(PlanSections, UnitsGoByNameAndUnknownOnesAreLeftOut) {
   const std::vector<Unit> units{{.name = "x"}, {.name = "y"}, {.name = "z"}};
   const LoadedPlan loaded = read_plan({{"decisions_in_flight", R"([["gone","z","x"],["y"]])"}}, units);

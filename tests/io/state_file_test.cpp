@@ -58,6 +58,7 @@ ControllerState a_state_with_errors() {
   ControllerState state = a_state();
   state.sites = 2;
   state.reruns_ago = {0, 7, 98};
+  state.doubt = {.value = 4, .decisions_left = 37};
   for (std::uint32_t i = 0; i < 6; ++i) {
     state.errors.push_back({.samples = i, .mean_sum = 0.01 * i});
     state.levels.push_back({.samples = i, .age = i, .sum = -0.5 * i});
@@ -167,6 +168,7 @@ TEST(StateFile, ErrorsAndRerunsAreDecodedToo) {
   without.levels.clear();
   EXPECT_EQ(decode(encode_state(without)).state, without);
   without.reruns_ago.clear();
+  without.doubt = {};
   without.units[1].admitted_for = RiskKind::fall;
   without.options.selector = a_state().options.selector;
   EXPECT_EQ(encode_state(without), encode_state(a_state()));
@@ -193,7 +195,12 @@ TEST(StateFile, TheLayoutOfErrorsAndRerunsIsTheDocumentedOne) {
   HandMadeFile::put(reruns, 2, 4);
   HandMadeFile::put(reruns, 0, 4);
   HandMadeFile::put(reruns, 98, 4);
-  const LoadedState loaded = decode(Payloads{}.file().section("errors", errors).section("reruns", reruns).seal());
+  std::string doubt;
+  HandMadeFile::put(doubt, 8, 4);
+  HandMadeFile::put(doubt, 99, 4);
+  const LoadedState loaded =
+      decode(Payloads{}.file().section("errors", errors).section("reruns", reruns).section("doubt", doubt).seal());
+  EXPECT_EQ(loaded.state.doubt, (Doubt{.value = 8, .decisions_left = 99}));
   EXPECT_EQ(loaded.state.sites, 2U);
   EXPECT_EQ(loaded.state.errors, (std::vector<ErrorState>{{.samples = 7, .mean_sum = 0.25}, {}}));
   EXPECT_EQ(loaded.state.reruns_ago, (std::vector<std::uint32_t>{0, 98}));
@@ -236,6 +243,14 @@ TEST(StateFile, DamagedErrorsAndRerunsAreErrors) {
       {"reruns", numbers({2, 5, 5})},
       {"reruns", numbers({2, 5, 4})},
       {"reruns", numbers({0xFFFFFFFF, 1})},
+      {"doubt", ""},
+      {"doubt", numbers({2})},
+      {"doubt", numbers({1, 0})},
+      {"doubt", numbers({2, 0})},
+      {"doubt", numbers({2, 101})},
+      {"doubt", numbers({6, 10})},
+      {"doubt", numbers({16, 10})},
+      {"doubt", numbers({2, 10, 0})},
   };
   for (std::size_t i = 0; i < cases.size(); ++i) {
     const std::string error = decode_error(Payloads{}.file().section(cases[i].first, cases[i].second).seal());
@@ -259,6 +274,7 @@ TEST(StateFile, DamagedErrorsAndRerunsAreErrors) {
   bad.reruns_ago.assign(100, 0);
   EXPECT_THROW(encode_state(bad), Error);
   EXPECT_THROW(encode_state(ControllerState{}, {{"errors", ""}}), Error);
+  EXPECT_THROW(encode_state(ControllerState{}, {{"doubt", ""}}), Error);
 }
 
 TEST(StateFile, EveryFlippedByteIsFound) {

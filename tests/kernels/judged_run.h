@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -38,8 +39,9 @@ inline std::vector<std::uint8_t> flags_of(const Controller& controller) {
   for (UnitIndex unit = 0; unit < state.units.size(); ++unit) {
     const UnitState& known = state.units[unit];
     const bool free = !controller.units()[unit].forced && !known.in_recovery && known.wait_steps == 0;
-    flags.push_back(
-        static_cast<std::uint8_t>((free ? gate_flag::kFree : 0) | (known.zero_muted ? gate_flag::kZeroMuted : 0)));
+    const int doubt = std::countr_zero(state.doubt.value) << gate_flag::kDoubtShift;
+    flags.push_back(static_cast<std::uint8_t>((free ? gate_flag::kFree : 0) |
+                                              (known.zero_muted ? gate_flag::kZeroMuted : 0) | doubt));
   }
   return flags;
 }
@@ -162,7 +164,7 @@ class JudgedRun {
   void take_step() {
     const std::vector<double> errors = errors_.patrol();
     const bool may_rerun = random_.chance(0.9);
-    const bool may = may_rerun && controller_.reruns_left() > 0;
+    const bool may = may_rerun && controller_.rerun_may_be();
     step_ = {};
     step_.risks.resize(units_.size());
     step_.severities.resize(units_.size());

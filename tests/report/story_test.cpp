@@ -69,7 +69,7 @@ TEST_F(StoryOf, CountsAlarmsWithoutARerun) {
   const Story story = tell();
   EXPECT_EQ(story.summary.alarms.dismissed, 2U);
   EXPECT_EQ(story.summary.alarms.spent, 1U);
-  expect_all(text_of(story), {"2 answered by the patrol", "1 without a rerun because the cap was reached"});
+  expect_all(text_of(story), {"2 answered by the patrol", "1 without a rerun because of the limit (max_trials)"});
 }
 
 TEST_F(StoryOf, AnAdmissionWithItsReleaseAndRelapse) {
