@@ -28,9 +28,9 @@ Survey survey_rows(io::SignalsReader reader) {
     while (!rows.empty() && rows.back().first >= row.step) rows.pop_back();
     rows.emplace_back(row.step, count);
     // Not by the header's count, which may be damaged: a row that was read is as large as it says.
-    survey.farthest.resize(row.ratios.size(), 0.0);
-    for (std::size_t unit = 0; unit < row.ratios.size(); ++unit) {
-      survey.farthest[unit] = std::max(survey.farthest[unit], distance_from_one(row.ratios[unit]));
+    survey.farthest.resize(row.values.size(), 0.0);
+    for (std::size_t unit = 0; unit < row.values.size(); ++unit) {
+      survey.farthest[unit] = std::max(survey.farthest[unit], distance_from_one(row.values[unit]));
     }
   }
   survey.counts.assign(count, 0);
@@ -104,7 +104,7 @@ RatioMap read_ratio_map(const std::string& path, std::span<const std::uint64_t> 
     const auto column = static_cast<std::size_t>(offset / static_cast<std::uint64_t>(map.column_steps));
     for (std::size_t i = 0; i < map.units.size(); ++i) {
       float& cell = map.ratios[i * map.columns + column];
-      const float ratio = row.ratios[map.units[i]];
+      const float ratio = row.values[map.units[i]];
       if (std::isnan(cell) || distance_from_one(ratio) > distance_from_one(cell)) cell = ratio;
     }
   }

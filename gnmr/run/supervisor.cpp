@@ -23,6 +23,13 @@ Supervisor::Supervisor(std::vector<Unit> units, const SupervisorSettings& settin
         .path = files.signals, .unit_count = controller_.units().size(), .existing = files.existing};
     listeners_.push_back(&signals_.emplace(signals, files.signals_every));
   }
+  if (!files.errors.empty() && files.signals_every > 0 && settings_.backend.sites > 0) {
+    const io::SignalsSettings errors{.path = files.errors,
+                                     .unit_count = controller_.units().size(),
+                                     .sites = settings_.backend.sites,
+                                     .existing = files.existing};
+    listeners_.push_back(&errors_.emplace(errors, files.signals_every));
+  }
   if (!settings_.switches) set_mode(Mode::watch, "the controller was asked to watch");
 }
 
@@ -124,17 +131,20 @@ std::uint32_t Supervisor::checksum() const {
 }
 
 std::uint64_t Supervisor::dropped() const {
-  return (journal_ ? journal_->dropped() : 0) + (signals_ ? signals_->writer().dropped() : 0);
+  return (journal_ ? journal_->dropped() : 0) + (signals_ ? signals_->writer().dropped() : 0) +
+         (errors_ ? errors_->writer().dropped() : 0);
 }
 
 bool Supervisor::flush(std::chrono::milliseconds longest) {
   const bool journal = !journal_ || journal_->flush(longest);
-  return (!signals_ || signals_->writer().flush(longest)) && journal;
+  const bool errors = !errors_ || errors_->writer().flush(longest);
+  return (!signals_ || signals_->writer().flush(longest)) && errors && journal;
 }
 
 bool Supervisor::close() {
   const bool journal = !journal_ || journal_->close();
-  return (!signals_ || signals_->writer().close()) && journal;
+  const bool errors = !errors_ || errors_->writer().close();
+  return (!signals_ || signals_->writer().close()) && errors && journal;
 }
 
 }  // namespace gnmr::run

@@ -4,10 +4,10 @@
 //
 //   Supervisor supervisor(units, {...}, files);
 //   each step as in gnmr/core/controller.h: begin(step) is the plan, with the units that rules keep high or low;
-//   report(numbers, notes) is the outcome, which every listener has got: journal, signals file, self-audit.
+//   report(numbers, notes) is the outcome, which every listener has got: journal, files of signals and errors, self-audit.
 //
 // Goals: one place that knows the modes; a step never fails here: what the disk cannot take is dropped and counted.
-// Non-goals: norms, torch, files of the run other than journal and signals. It belongs to one thread at a time.
+// Non-goals: norms, torch, files of the run other than journal, signals and errors. It belongs to one thread at a time.
 #pragma once
 
 #include <chrono>
@@ -21,6 +21,7 @@
 #include "gnmr/core/controller.h"
 #include "gnmr/io/state_file.h"
 #include "gnmr/run/decision_checksum.h"
+#include "gnmr/run/errors_log.h"
 #include "gnmr/run/outcome_listener.h"
 #include "gnmr/run/rerun_reasons.h"
 #include "gnmr/run/run_journal.h"
@@ -49,7 +50,8 @@ struct SupervisorSettings {
 struct SupervisorFiles {
   std::string journal = {};
   std::string signals = {};
-  std::int64_t signals_every = 1;
+  std::string errors = {};         // for backends with sites
+  std::int64_t signals_every = 1;  // for both
   io::ExistingFile existing = io::ExistingFile::refuse;
   std::int64_t next_step = 1;  // of a resumed run
 };
@@ -119,7 +121,7 @@ class Supervisor {
     return mode_ == Mode::armed && !settings_.choose && step > settings_.watch_steps;
   }
 
-  /// Journal lines and signal rows that the disk did not take.
+  /// Journal lines and rows of signals and errors that the disk did not take.
   std::uint64_t dropped() const;
 
   /// Waits until all lines and rows are with the operating system, for each file at most so long; whether they are.
@@ -139,6 +141,7 @@ class Supervisor {
   SelfAudit audit_;
   std::optional<RunJournal> journal_;
   std::optional<SignalsLog> signals_;
+  std::optional<ErrorsLog> errors_;
   std::vector<OutcomeListener*> listeners_;  // these, then those that were added
   Mode mode_ = Mode::armed;
   StepPlan plan_;                    // of the step that has begun last

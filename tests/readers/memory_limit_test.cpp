@@ -219,6 +219,19 @@ TEST_F(MemoryLimit, Signals) {
   });
 }
 
+TEST_F(MemoryLimit, Errors) {
+  {
+    io::SignalsWriter writer({.path = at("errors.bin"), .unit_count = 28, .sites = 3, .in_background = false});
+    const std::vector<double> errors(28 * 3, 0.03);
+    for (std::int64_t step = 1; step <= 40; ++step) writer.write(step, errors);
+  }
+  check(at("errors.bin"), [](const std::string& path) {
+    io::SignalsReader reader(path);
+    io::SignalsRow row;
+    while (reader.next(row)) continue;
+  });
+}
+
 TEST_F(MemoryLimit, FilesOfARun) {
   test::FakeRun fake{.steps_done = 12, .burst_step = 5, .fault_last = 7};
   fake.settings.out = at("run");

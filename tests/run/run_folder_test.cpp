@@ -98,7 +98,7 @@ TEST(RunFolder, NeverOverwritesARun) {
 }
 
 TEST(RunFolder, FilesOfSomebodyElseAreLeftAlone) {
-  for (const char* const name : {"metrics.jsonl", "journal.jsonl", "signals.bin", "norms.csv", "faults.csv",
+  for (const char* const name : {"metrics.jsonl", "journal.jsonl", "signals.bin", "errors.bin", "norms.csv", "faults.csv",
                                  "checkpoints/step-00000005/model.safetensors", "checkpoints"}) {
     const TemporaryFolder scratch;
     const RunFolder folder(scratch.file("run"));
