@@ -148,6 +148,9 @@ std::vector<Fact> run_facts(const RunFiles& run) {
     add_recoveries(run, facts);
     add_worth(run, facts);
   }
+  if (run.chronic && run.chronic->reviews > 0) {
+    facts.push_back({"chronic units", grouped(run.chronic->units.size()), "their errors are always far above others'"});
+  }
   if (run.faults) {
     facts.push_back({"injected faults", grouped(run.faults->size()), "one per unit and stretch of steps"});
   }

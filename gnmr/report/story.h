@@ -60,6 +60,7 @@ struct StorySummary {
   std::uint64_t denials = 0;
   std::uint64_t common_steps = 0;
   RecoveryShare share = {};
+  std::optional<ChronicUnits> chronic = {};  // where errors were written
   RerunWorth worth = {};
   std::uint64_t resumes = 0;
   std::uint64_t dropped = 0;  // lines that could not be written

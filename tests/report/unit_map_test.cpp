@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gnmr/report/ratio_map.h"
+#include "gnmr/report/unit_map.h"
 
 #include <gtest/gtest.h>
 
@@ -40,18 +40,18 @@ class SignalsBytes {
   std::string bytes_;
 };
 
-class RatioMapFile : public ::testing::Test {
+class UnitMapFile : public ::testing::Test {
  protected:
-  RatioMap read(const std::string& bytes, const RatioMapLimits& limits = {},
+  UnitMap read(const std::string& bytes, const UnitMapLimits& limits = {},
                 const std::vector<std::uint64_t>& events = {}) {
     test::put_file(folder_.file("signals.bin"), bytes);
-    return read_ratio_map(folder_.file("signals.bin"), events, limits);
+    return read_unit_map(folder_.file("signals.bin"), events, limits);
   }
   test::TemporaryFolder folder_;
 };
 
-TEST_F(RatioMapFile, EachStepIsAColumnWhereThereIsRoom) {
-  const RatioMap map = read(SignalsBytes(2).row(1, {1, 2}).row(2, {kNone, 4}).row(3, {kInfinity, 8}).bytes());
+TEST_F(UnitMapFile, EachStepIsAColumnWhereThereIsRoom) {
+  const UnitMap map = read(SignalsBytes(2).row(1, {1, 2}).row(2, {kNone, 4}).row(3, {kInfinity, 8}).bytes());
   EXPECT_EQ(map.columns, 3U);
   EXPECT_EQ(map.first_step, 1);
   EXPECT_EQ(map.column_steps, 1);
@@ -60,12 +60,12 @@ TEST_F(RatioMapFile, EachStepIsAColumnWhereThereIsRoom) {
   EXPECT_TRUE(std::isinf(map.at(0, 2)));
 }
 
-TEST_F(RatioMapFile, TheFarthestFromOneStandsForAColumn) {
+TEST_F(UnitMapFile, TheFarthestFromOneStandsForAColumn) {
   SignalsBytes bytes(1);
   for (std::int64_t step = 1; step <= 1000; ++step) {
     bytes.row(step, {step == 505 ? 0.125F : step == 777 ? kInfinity : step == 506 ? 4.0F : 1.1F});
   }
-  const RatioMap map = read(bytes.bytes(), {.columns = 10, .rows = 10});
+  const UnitMap map = read(bytes.bytes(), {.columns = 10, .rows = 10});
   EXPECT_EQ(map.columns, 10U);
   EXPECT_EQ(map.column_steps, 100);
   EXPECT_EQ(map.at(0, 5), 0.125F);
@@ -73,29 +73,29 @@ TEST_F(RatioMapFile, TheFarthestFromOneStandsForAColumn) {
   EXPECT_TRUE(std::isinf(map.at(0, 7)));
 }
 
-TEST_F(RatioMapFile, StepsFarApartMakeWiderColumns) {
-  const RatioMap map = read(SignalsBytes(1).row(10, {1}).row(20, {2}).row(30, {3}).row(40, {4}).bytes());
+TEST_F(UnitMapFile, StepsFarApartMakeWiderColumns) {
+  const UnitMap map = read(SignalsBytes(1).row(10, {1}).row(20, {2}).row(30, {3}).row(40, {4}).bytes());
   EXPECT_EQ(map.columns, 4U);
   EXPECT_EQ(map.column_steps, 10);
   EXPECT_EQ(map.at(0, 3), 4.0F);
 }
 
-TEST_F(RatioMapFile, AStepThatGoesBackSupersedesLaterOnes) {
-  const RatioMap map = read(SignalsBytes(1).row(1, {9}).row(2, {9}).row(3, {9}).row(4, {9}).row(2, {1}).bytes());
+TEST_F(UnitMapFile, AStepThatGoesBackSupersedesLaterOnes) {
+  const UnitMap map = read(SignalsBytes(1).row(1, {9}).row(2, {9}).row(3, {9}).row(4, {9}).row(2, {1}).bytes());
   EXPECT_EQ(map.columns, 2U);
   EXPECT_EQ(map.at(0, 0), 9.0F);
   EXPECT_EQ(map.at(0, 1), 1.0F);
 }
 
-TEST_F(RatioMapFile, TheMostEventfulUnitsAreTakenInTheirOrder) {
+TEST_F(UnitMapFile, TheMostEventfulUnitsAreTakenInTheirOrder) {
   const std::string bytes = SignalsBytes(4).row(1, {1, 2, 1, 8}).bytes();
   EXPECT_EQ(read(bytes, {.columns = 10, .rows = 2}, {0, 0, 5, 0}).units, (std::vector<std::size_t>{2, 3}));
   EXPECT_EQ(read(bytes, {.columns = 10, .rows = 2}).units, (std::vector<std::size_t>{1, 3}));
 }
 
-TEST_F(RatioMapFile, TornAndEmptyAndForeignFiles) {
+TEST_F(UnitMapFile, TornAndEmptyAndForeignFiles) {
   const std::string bytes = SignalsBytes(2).row(1, {1, 2}).bytes();
-  const RatioMap torn = read(bytes + "abc");
+  const UnitMap torn = read(bytes + "abc");
   EXPECT_TRUE(torn.torn);
   EXPECT_EQ(torn.columns, 1U);
   EXPECT_EQ(read(SignalsBytes(2).bytes()).columns, 0U);
@@ -103,20 +103,20 @@ TEST_F(RatioMapFile, TornAndEmptyAndForeignFiles) {
   EXPECT_NE(message.find("signals.bin"), std::string::npos) << message;
 }
 
-TEST_F(RatioMapFile, ADamagedUnitCountTakesNoMemory) {
+TEST_F(UnitMapFile, ADamagedUnitCountTakesNoMemory) {
   std::string bytes = SignalsBytes(2).row(1, {1, 2}).row(2, {1, 2}).bytes();
   bytes[15] = '\x20';  // the highest byte of the count: half a billion units, 4 GB of numbers
-  const RatioMap map = read(bytes);
+  const UnitMap map = read(bytes);
   EXPECT_EQ(map.unit_count, (std::size_t{1} << 29U) + 2);
   EXPECT_EQ(map.columns, 0U);
   EXPECT_TRUE(map.units.empty());
   EXPECT_EQ(map.units.capacity(), 0U);
 }
 
-TEST_F(RatioMapFile, StepsAsFarApartAsNumbersCanBe) {
+TEST_F(UnitMapFile, StepsAsFarApartAsNumbersCanBe) {
   constexpr std::int64_t kLow = std::numeric_limits<std::int64_t>::min();
   constexpr std::int64_t kHigh = std::numeric_limits<std::int64_t>::max();
-  const RatioMap map = read(SignalsBytes(1).row(kLow, {1}).row(0, {2}).row(kHigh, {3}).bytes());
+  const UnitMap map = read(SignalsBytes(1).row(kLow, {1}).row(0, {2}).row(kHigh, {3}).bytes());
   EXPECT_LE(map.columns, 1001U);
   EXPECT_EQ(map.at(0, 0), 1.0F);
   EXPECT_EQ(map.at(0, map.columns - 1), 3.0F);
