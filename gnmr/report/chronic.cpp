@@ -66,7 +66,7 @@ class ChronicSearch {
   struct Tally {
     std::uint64_t known = 0;   // reviews
     std::uint64_t coarse = 0;  // reviews
-    std::uint32_t site = 0;    // the rest: of the last one
+    std::uint32_t site = 0;    // the rest: of the coarse one with the largest `above`
     double error = 0;
     double above = 0;
   };
@@ -81,7 +81,6 @@ class ChronicSearch {
       if (is_coarse) {
         standing_.push_back(unit);
         ++tally.coarse;
-        tally.above = 0;
       }
       bool is_known = false;
       for (std::uint32_t site = 0; site < sites_; ++site) {

@@ -20,7 +20,7 @@ struct ChronicUnit {
   std::size_t unit = 0;  // its index
   std::string name;
   std::string place;  // the GEMM in which it is farthest above the median
-  double error = 0;   // usual one there, when it was coarse last
+  double error = 0;   // usual one there, in the review in which that was largest
   double above = 0;   // this over the median of the units in the same GEMM
   double share = 0;   // of the reviews that knew its errors, those in which it was coarse; above 0.5
 };

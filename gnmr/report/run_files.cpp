@@ -99,8 +99,8 @@ void read_journal_of(const std::string& directory, RunFiles& run) {
   take_journal(path, run);
 }
 
-/// Whether a file of so many units is one of this run; if not, a remark says so. A damaged header shifts every row: such
-/// a map would show one unit's numbers under another's name.
+/// Whether a file of so many units is one of this run; if not, a remark says so. A damaged header shifts every row:
+/// such a map would show one unit's numbers under another's name.
 bool fits_journal(const char* name, std::size_t unit_count, RunFiles& run) {
   if (!run.journal || !run.journal->header || run.journal->header->units.size() == unit_count) return true;
   run.remarks.push_back(

@@ -93,7 +93,8 @@ std::string unit_name(const RunFiles& run, std::size_t unit) {
 
 std::optional<HeatMap> heat_map(const RunFiles& run, MapKind kind, std::optional<UnitMap> map) {
   if (!map || map->columns == 0) return std::nullopt;
-  HeatMap heat{.kind = kind};
+  HeatMap heat;
+  heat.kind = kind;
   std::unordered_map<std::string, std::size_t> row_of_name;
   for (const std::size_t unit : map->units) {
     row_of_name.emplace(unit_name(run, unit), heat.units.size());

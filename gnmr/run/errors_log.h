@@ -25,7 +25,8 @@ class ErrorsLog : public OutcomeListener {
       : every_(every), writer_(settings), row_(settings.unit_count * settings.sites, kNone) {}
 
   void reported(const ReportedRun& run) override {
-    if (run.is_first && run.ran == PassKind::step) take(run.notes.errors.empty() ? run.report.errors : run.notes.errors);
+    if (run.is_first && run.ran == PassKind::step)
+      take(run.notes.errors.empty() ? run.report.errors : run.notes.errors);
     if (!run.is_first || !has_any_ || run.plan.step % every_ != 0) return;
     writer_.write(run.plan.step, row_);
     std::fill(row_.begin(), row_.end(), kNone);

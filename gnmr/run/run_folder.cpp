@@ -71,8 +71,8 @@ RunInfo own_info_of(const io::JsonObject& object) {
 
 /// All that a new run writes, but for its checkpoints.
 std::vector<std::string> files_of(const RunFolder& folder) {
-  return {folder.run_json(), folder.metrics(),  folder.journal(),    folder.signals(),
-          folder.errors(),   folder.evidence(), folder.faults(),     folder.fault_list(),
+  return {folder.run_json(), folder.metrics(),         folder.journal(),         folder.signals(),
+          folder.errors(),   folder.evidence(),        folder.faults(),          folder.fault_list(),
           folder.harm(),     folder.trace("norms", 1), folder.trace("errors", 1)};
 }
 

@@ -4,7 +4,8 @@
 //
 //   Supervisor supervisor(units, {...}, files);
 //   each step as in gnmr/core/controller.h: begin(step) is the plan, with the units that rules keep high or low;
-//   report(numbers, notes) is the outcome, which every listener has got: journal, files of signals and errors, self-audit.
+//   report(numbers, notes) is the outcome, which every listener has got: journal, files of signals and errors,
+//   self-audit.
 //
 // Goals: one place that knows the modes; a step never fails here: what the disk cannot take is dropped and counted.
 // Non-goals: norms, torch, files of the run other than journal, signals and errors. It belongs to one thread at a time.

@@ -230,8 +230,8 @@ void bind_supervisor(nb::module_& module) {
                    "thread at a time.");
   supervisor.def(nb::new_([](std::vector<Unit> units, const Options& options, bool watch, std::int64_t watch_steps,
                              Names rules, Names places, std::vector<double> expected, bool can_rerun,
-                             std::int64_t disarm_after, std::string journal, std::string signals,
-                             std::string errors, std::int64_t signals_every, std::string existing, std::int64_t next_step) {
+                             std::int64_t disarm_after, std::string journal, std::string signals, std::string errors,
+                             std::int64_t signals_every, std::string existing, std::int64_t next_step) {
                    return make(std::move(units), options,
                                {.watch_steps = watch_steps,
                                 .disarm_after = disarm_after,

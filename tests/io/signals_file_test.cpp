@@ -91,11 +91,11 @@ TEST(SignalsFile, ATornRowIsToldAndCutWhenResumed) {
 TEST(SignalsFile, OtherFilesAreErrorsAndStayAsTheyAre) {
   const test::TemporaryFolder folder;
   const std::string path = folder.file("a");
-  for (const std::string& content : {std::string(), std::string("GNMRSIGS"), std::string("step,a,b,c\n1,2,3,4\n"),
-                                     std::string("GNMRSIGS\x02\0\0\0\x03\0\0\0", 16),
-                                     std::string("GNMRSIGS\x03\0\0\0\x03\0\0\0", 16),
-                                     std::string("GNMRSIGS\x02\0\0\0\x03\0\0\0\0\0\0\0", 20),
-                                     std::string("GNMRSIGS\x02\0\0\0\x03\0\0\0\x11\0\0\0", 20)}) {
+  for (const std::string& content :
+       {std::string(), std::string("GNMRSIGS"), std::string("step,a,b,c\n1,2,3,4\n"),
+        std::string("GNMRSIGS\x02\0\0\0\x03\0\0\0", 16), std::string("GNMRSIGS\x03\0\0\0\x03\0\0\0", 16),
+        std::string("GNMRSIGS\x02\0\0\0\x03\0\0\0\0\0\0\0", 20),
+        std::string("GNMRSIGS\x02\0\0\0\x03\0\0\0\x11\0\0\0", 20)}) {
     put_file(path, content);
     EXPECT_TRUE(error_of<Error>([&] { SignalsReader{path}; }).starts_with(path));
   }

@@ -285,8 +285,10 @@ TEST_F(MemoryLimit, ReportsOfRuns) {
         at("run/") + name, [this](const std::string&) { report::make_report(at("run"), {.plain = true}); }, 40);
   }
   // Damaged signals are left out with a remark, so not every one is refused.
-  check(
-      at("run/signals.bin"), [this](const std::string&) { report::make_report(at("run"), {.plain = true}); }, 80);
+  for (const char* const name : {"run/signals.bin", "run/errors.bin"}) {
+    check(
+        at(name), [this](const std::string&) { report::make_report(at("run"), {.plain = true}); }, 80);
+  }
 }
 
 TEST_F(MemoryLimit, DeepNestingEndsNoProgram) {

@@ -19,9 +19,10 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 /// A signals file as docs/files.md describes it, written without the library.
 class SignalsBytes {
  public:
-  explicit SignalsBytes(std::uint32_t units) : bytes_("GNMRSIGS") {
-    add(std::uint32_t{1});
+  explicit SignalsBytes(std::uint32_t units, std::uint32_t sites = 0) : bytes_("GNMRSIGS") {
+    add(std::uint32_t{sites == 0 ? 1U : 2U});
     add(units);
+    if (sites > 0) add(sites);
   }
   SignalsBytes& row(std::int64_t step, const std::vector<float>& ratios) {
     add(step);
@@ -43,9 +44,9 @@ class SignalsBytes {
 class UnitMapFile : public ::testing::Test {
  protected:
   UnitMap read(const std::string& bytes, const UnitMapLimits& limits = {},
-                const std::vector<std::uint64_t>& events = {}) {
+               const std::vector<std::uint64_t>& events = {}, MapKind kind = MapKind::ratios) {
     test::put_file(folder_.file("signals.bin"), bytes);
-    return read_unit_map(folder_.file("signals.bin"), events, limits);
+    return read_unit_map(folder_.file("signals.bin"), kind, events, limits);
   }
   test::TemporaryFolder folder_;
 };
@@ -91,6 +92,42 @@ TEST_F(UnitMapFile, TheMostEventfulUnitsAreTakenInTheirOrder) {
   const std::string bytes = SignalsBytes(4).row(1, {1, 2, 1, 8}).bytes();
   EXPECT_EQ(read(bytes, {.columns = 10, .rows = 2}, {0, 0, 5, 0}).units, (std::vector<std::size_t>{2, 3}));
   EXPECT_EQ(read(bytes, {.columns = 10, .rows = 2}).units, (std::vector<std::size_t>{1, 3}));
+}
+
+TEST_F(UnitMapFile, OfErrorsTheLargestOfAUnitsSitesIsShown) {
+  const std::string bytes = SignalsBytes(2, 3)
+                                .row(1, {0.1F, 0.3F, 0.2F, kNone, kNone, kNone})
+                                .row(2, {kNone, 0.01F, kNone, 0.5F, kNone, kInfinity})
+                                .bytes();
+  const UnitMap map = read(bytes, {}, {}, MapKind::errors);
+  EXPECT_EQ(map.columns, 2U);
+  EXPECT_EQ(map.at(0, 0), 0.3F);
+  EXPECT_TRUE(std::isnan(map.at(1, 0)));
+  EXPECT_EQ(map.at(0, 1), 0.01F);
+  EXPECT_TRUE(std::isinf(map.at(1, 1)));
+}
+
+TEST_F(UnitMapFile, OfErrorsTheLargestStandsForAColumn) {
+  SignalsBytes bytes(2, 1);
+  for (std::int64_t step = 1; step <= 100; ++step) {
+    // Small errors are as far from 1 as can be: that is not what counts.
+    bytes.row(step, {step == 15 ? 0.9F : 0.0001F, step == 35 ? 0.2F : 0.1F});
+  }
+  const UnitMap map = read(bytes.bytes(), {.columns = 10, .rows = 10}, {}, MapKind::errors);
+  EXPECT_EQ(map.columns, 10U);
+  EXPECT_EQ(map.at(0, 0), 0.0001F);
+  EXPECT_EQ(map.at(0, 1), 0.9F);
+  EXPECT_EQ(map.at(1, 3), 0.2F);
+  EXPECT_EQ(read(bytes.bytes(), {.columns = 10, .rows = 1}, {}, MapKind::errors).units, std::vector<std::size_t>{0});
+}
+
+TEST_F(UnitMapFile, AFileOfTheOtherKindIsAnError) {
+  const auto message = [&](const std::string& bytes, MapKind kind) {
+    return test::error_of<Error>([&] { read(bytes, {}, {}, kind); });
+  };
+  EXPECT_NE(message(SignalsBytes(1, 1).row(1, {1}).bytes(), MapKind::ratios).find("expected ratios"),
+            std::string::npos);
+  EXPECT_NE(message(SignalsBytes(1).row(1, {1}).bytes(), MapKind::errors).find("expected errors"), std::string::npos);
 }
 
 TEST_F(UnitMapFile, TornAndEmptyAndForeignFiles) {

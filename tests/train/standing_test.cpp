@@ -70,11 +70,11 @@ std::map<std::int64_t, std::vector<float>> csv_rows(const run::TrainSettings& se
   return rows;
 }
 
-bool are_same(const std::map<std::int64_t, std::vector<float>>& a, const std::map<std::int64_t, std::vector<float>>& b) {
+bool are_same(const std::map<std::int64_t, std::vector<float>>& a,
+              const std::map<std::int64_t, std::vector<float>>& b) {
   const auto equal = [](float x, float y) { return x == y || (std::isnan(x) && std::isnan(y)); };
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [&](const auto& x, const auto& y) {
-    return x.first == y.first &&
-           std::equal(x.second.begin(), x.second.end(), y.second.begin(), y.second.end(), equal);
+    return x.first == y.first && std::equal(x.second.begin(), x.second.end(), y.second.begin(), y.second.end(), equal);
   });
 }
 

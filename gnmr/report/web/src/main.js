@@ -11,7 +11,8 @@ import { sweep_chart } from "./sweep_chart.js";
 const data = JSON.parse(document.getElementById("report-data").textContent);
 
 const run_charts = {
-  loss: loss_chart, norm: norm_chart, heat: heat_map_chart, errors: error_map_chart, timeline: timeline_chart, use: use_chart,
+  loss: loss_chart, norm: norm_chart, heat: heat_map_chart, errors: error_map_chart, timeline: timeline_chart,
+  use: use_chart,
 };
 const other_charts = {
   "arms-train": (chart) => arm_curves_chart(chart, data, "train"),
