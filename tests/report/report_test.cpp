@@ -31,7 +31,7 @@ class ReportOf : public ::testing::Test {
 };
 
 TEST_F(ReportOf, ChronicUnitsAreMarkedAndListed) {
-  write_sample_run(at("run"), {});
+  test::write_sample_run(at("run"), {});
   const RunView view = make_run_view(read_run_files(at("run"), {}), {});
   ASSERT_TRUE(view.chronic);
   ASSERT_EQ(view.chronic->units.size(), 1U) << "ten steps of trouble in another unit are not chronic";
@@ -63,7 +63,7 @@ TEST_F(ReportOf, ChronicUnitsAreMarkedAndListed) {
 }
 
 TEST_F(ReportOf, RunsWithoutErrorsSayNothingOfThem) {
-  write_sample_run(at("run"), {.with_errors = false});
+  test::write_sample_run(at("run"), {.with_errors = false});
   const Report report = make_report(at("run"), {});
   EXPECT_FALSE(has(report.html, "data-chart=\"errors\""));
   EXPECT_FALSE(has(report.html, "<h2>Chronic units</h2>"));
@@ -74,7 +74,7 @@ TEST_F(ReportOf, RunsWithoutErrorsSayNothingOfThem) {
 }
 
 TEST_F(ReportOf, DamagedErrorsAreLeftOutOrRefused) {
-  write_sample_run(at("run"), {});
+  test::write_sample_run(at("run"), {});
   const std::string errors = content_of(at("run/errors.bin"));
   put_file(at("run/errors.bin"), errors + "torn");
   EXPECT_TRUE(has(make_report(at("run"), {}).html, "The last row of errors.bin is torn"));
