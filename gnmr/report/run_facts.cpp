@@ -68,6 +68,11 @@ void add_recoveries(const RunFiles& run, std::vector<Fact>& facts) {
   if (!history.units.empty() && !history.in_use.empty()) {
     facts.push_back({"time in high precision", percent_text(share.mean), "of all units in all steps"});
   }
+  if (const std::optional<run::HighShares> shares = high_shares(run)) {
+    facts.push_back({"high precision with reruns", percent_text(shares->total()),
+                     percent_text(shares->acute) + " acute, " + percent_text(shares->standing) + " standing, " +
+                         percent_text(shares->reruns) + " reruns"});
+  }
   if (history.budget) {
     facts.push_back({"most units at once", grouped(share.most),
                      "the budget is " + grouped(*history.budget) + " of " + grouped(history.units.size())});
@@ -109,6 +114,11 @@ std::optional<double> final_train_loss(const run::Metrics& metrics) {
   const std::size_t count = final_steps(metrics);
   for (std::size_t i = metrics.train.size() - count; i < metrics.train.size(); ++i) sum += metrics.train[i].loss;
   return sum / static_cast<double>(count);
+}
+
+std::optional<run::HighShares> high_shares(const RunFiles& run) {
+  if (!run.metrics || watched_only(run)) return std::nullopt;
+  return run::high_shares(run.metrics->train, static_cast<std::int64_t>(run.history.units.size()));
 }
 
 bool watched_only(const RunFiles& run) {

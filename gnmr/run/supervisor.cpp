@@ -51,7 +51,15 @@ const StepPlan& Supervisor::begin(std::int64_t step) {
   if (mode_ == Mode::armed && settings_.choose) recovered_ = settings_.choose(step);
   plan_.recovered = recovered_;  // the controller's own view ends with its next report
   collect_high();
-  if (!is_rerun) recovered_count_ = static_cast<std::int64_t>(recovered_.size());
+  if (!is_rerun) {
+    recovered_count_ = static_cast<std::int64_t>(recovered_.size());
+    // Units that something else chose are in no recovery of the controller's.
+    const std::span<const UnitIndex> standing =
+        settings_.choose ? std::span<const UnitIndex>() : controller_.standing();
+    standing_count_ = std::count_if(standing.begin(), standing.end(), [this](UnitIndex unit) {
+      return std::binary_search(recovered_.begin(), recovered_.end(), unit);
+    });
+  }
   for (OutcomeListener* const listener : listeners_) listener->begun(controller_);
   return plan_;
 }

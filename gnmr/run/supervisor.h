@@ -80,6 +80,9 @@ class Supervisor {
   /// Of these, the ones in recovery: not forced, not by the kill switch.
   std::int64_t recovered_count() const { return recovered_count_; }
 
+  /// Of these, the ones in standing recovery by the last decision.
+  std::int64_t standing_count() const { return standing_count_; }
+
   /// One more listener; it must outlive the steps.
   void add_listener(OutcomeListener& listener) { listeners_.push_back(&listener); }
 
@@ -151,6 +154,7 @@ class Supervisor {
   std::vector<UnitIndex> in_recovery_;
   std::vector<UnitIndex> recovered_;  // by the plan, or instead
   std::int64_t recovered_count_ = 0;
+  std::int64_t standing_count_ = 0;
   Outcome outcome_;
   Alarm alarm_;
 };
