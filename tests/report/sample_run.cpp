@@ -211,8 +211,9 @@ class SampleWriter {
     const bool applied = std::isfinite(norm);
     out << fmt::format(
         "{{\"kind\":\"train\",\"step\":{},\"loss\":{},\"lr\":0.001,\"grad_norm\":{},\"clip\":0.8,\"applied\":{},"
-        "\"tokens\":2048,\"seconds\":0.11,\"recovered\":{},\"high\":{}}}\n",
-        step, applied ? json_number(loss) : "\"nan\"", json_number(norm), applied, recovered, recovered);
+        "\"tokens\":2048,\"seconds\":0.11,\"recovered\":{},\"high\":{},\"standing\":0,\"rerun_high\":{}}}\n",
+        step, applied ? json_number(loss) : "\"nan\"", json_number(norm), applied, recovered, recovered,
+        sample_.with_trials && step == 45 ? units_.size() : 0);
     if (step % 25 != 0) return;
     const double base = 2.25 + 3.2 * std::exp(-5 * static_cast<double>(step) / 200.0) +
                         sample_.loss_penalty * static_cast<double>(step) / 200.0;

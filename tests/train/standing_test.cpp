@@ -131,6 +131,26 @@ TEST(TrainerStanding, TheCoarsestLayersStayInRecoveryAndAreMeasuredAllTheSame) {
   }
 }
 
+TEST(TrainerStanding, IsItsOwnShareOfHighPrecision) {
+  const SmallRuns runs;
+  run::TrainSettings settings = standing_settings(runs, "share");
+  for (const int lag : {0, 1}) {
+    settings.out = runs.file("share" + std::to_string(lag));
+    settings.options.lag = lag;
+    const FinishedRun done = finish(settings);
+    const std::map<std::string, std::int64_t> standing = standing_of(settings);
+    ASSERT_EQ(standing.size(), 4u);
+    std::uint64_t unit_steps = 0;
+    for (const auto& [name, first] : standing) {
+      unit_steps += static_cast<std::uint64_t>(settings.steps - first - lag);
+    }
+    EXPECT_EQ(done.outcome.control.high.standing, unit_steps) << lag;
+    EXPECT_EQ(done.outcome.control.high.recovered, unit_steps) << "nothing acute; lag " << lag;
+    EXPECT_EQ(run::high_shares(done.recorder.lines, done.recorder.start.info.units),
+              done.outcome.control.high.shares());
+  }
+}
+
 TEST(TrainerStanding, ErrorsAreKeptAsTheyWereMeasured) {
   const SmallRuns runs;
   run::TrainSettings settings = standing_settings(runs, "norms");
