@@ -17,15 +17,15 @@ namespace gnmr::test {
 
 /// What the run is like. Four units in two blocks; `burst_step` is when the norm of the first one rises.
 struct FakeRun {
-  run::TrainSettings settings = {bool says_why_high = false;  // metrics.jsonl has `standing` and `rerun_high`
+  run::TrainSettings settings = {};
+  std::int64_t steps_done = 0;  // of settings.steps
+  double loss = 2;              // held-out, at the end
+  std::int64_t burst_step = 0;  // 0: never
+  std::int64_t fault_last = 0;  // last step of a fault that begins with the burst; 0: no faults.csv, no faults.jsonl
+  std::vector<run::HarmLine> harm = {};       // written where settings.experiment.harm is true
+  std::vector<io::JournalTrial> trials = {};  // steps that ran again
+  bool says_why_high = false;                 // metrics.jsonl has `standing` and `rerun_high`
 };
-std::int64_t steps_done = 0;  // of settings.steps
-double loss = 2;              // held-out, at the end
-std::int64_t burst_step = 0;  // 0: never
-std::int64_t fault_last = 0;  // last step of a fault that begins with the burst; 0: no faults.csv, no faults.jsonl
-std::vector<run::HarmLine> harm = {};       // written where settings.experiment.harm is true
-std::vector<io::JournalTrial> trials = {};  // steps that ran again
-};                                          // namespace gnmr::test
 
 inline const std::vector<std::string>& fake_unit_names() {
   static const std::vector<std::string> names{"layers.0.q", "layers.0.down", "layers.1.q", "layers.1.down"};

@@ -137,6 +137,7 @@ TEST(TrainerStanding, IsItsOwnShareOfHighPrecision) {
   for (const int lag : {0, 1}) {
     settings.out = runs.file("share" + std::to_string(lag));
     settings.options.lag = lag;
+    settings.steps = 100;
     const FinishedRun done = finish(settings);
     const std::map<std::string, std::int64_t> standing = standing_of(settings);
     ASSERT_EQ(standing.size(), 4u);
