@@ -49,8 +49,8 @@ def attach(
     - `max_o`: units in recovery at one time, a count or a share (the budget).
     - `recipe`: gives each linear layer a low path of our own (`python -m gnmr recipes`, or a JSON file). None: layers
       are switched by what `register_switch` knows of; where that is nothing they are only watched.
-    - `out`: a folder for journal.jsonl, signals.bin, errors.bin (of a patrol) and the kill switch `control`. A journal that is there already is
-      continued where `resume_step`, the next step, is given, else it is an error.
+    - `out`: a folder for journal.jsonl, signals.bin, errors.bin (with a patrol) and the kill switch `control`. A
+      journal that is there already is continued where `resume_step`, the next step, is given, else it is an error.
     - `watch`: nothing is switched. `quiet`: nothing is printed.
 
     Options (`gnmr.options.AttachOptions`):
