@@ -105,16 +105,12 @@ void TrainView::noted(const std::string& text) { print("note: " + text); }
 
 /// What the controller found and did.
 void TrainView::print_control(const run::ControlCounts& counts, const run::StepSeconds& seconds) {
-  const auto unit_steps = static_cast<double>(counts.unit_steps);
-  const auto in_recovery = static_cast<double>(counts.recovered_steps);
-  const auto in_trials = static_cast<double>(counts.trials) * static_cast<double>(start_.info.units);
-  print(
-      fmt::format("{} ({:.2f} per thousand unit-steps), {}, {} at the end; {:.2f}% of unit-steps in recovery, "
-                  "{:.2f}% in high precision with trials",
-                  counted(counts.risks, "risk"), 1000 * static_cast<double>(counts.risks) / unit_steps,
-                  counted(counts.admissions, "recovery", "recoveries"),
-                  counted(counts.standing, "standing recovery", "standing recoveries"), 100 * in_recovery / unit_steps,
-                  100 * (in_recovery + in_trials) / unit_steps));
+  const auto unit_steps = static_cast<double>(counts.high.unit_steps);
+  print(fmt::format("{} ({:.2f} per thousand unit-steps), {}, {} at the end", counted(counts.risks, "risk"),
+                    1000 * static_cast<double>(counts.risks) / unit_steps,
+                    counted(counts.admissions, "recovery", "recoveries"),
+                    counted(counts.standing, "standing recovery", "standing recoveries")));
+  print(run::high_shares_text(counts.high.shares()));
   if (counts.alarms + counts.dismissed == 0) return;
   print(fmt::format(
       "{} alarmed, {} answered by the patrol{}; {} and {}, {:.1f}% of the "
@@ -133,7 +129,7 @@ void TrainView::finished(const run::TrainOutcome& outcome) {
   if (outcome.dropped_lines > 0) {
     print(counted(outcome.dropped_lines, "line") + " could not be written");
   }
-  if (outcome.control.unit_steps > 0 && start_.info.controller != "none") {
+  if (outcome.control.high.unit_steps > 0 && start_.info.controller != "none") {
     print_control(outcome.control, outcome.seconds);
   }
   if (outcome.refreshes > 0) {

@@ -512,6 +512,7 @@ double Controller::usual_error(UnitIndex unit, std::uint32_t site) const {
 }
 std::uint32_t Controller::steps_left(UnitIndex unit) const { return impl_->budget.steps_left(unit); }
 std::span<const UnitIndex> Controller::recovered() const { return impl_->budget.recovered(); }
+std::span<const UnitIndex> Controller::standing() const { return impl_->budget.standing(); }
 std::uint32_t Controller::reruns_left() const { return impl_->reruns.left(); }
 bool Controller::rerun_may_be() const { return impl_->reruns.allows(); }
 const std::vector<Unit>& Controller::units() const { return impl_->units; }

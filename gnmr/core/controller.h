@@ -89,6 +89,9 @@ class Controller {
   /// The units in recovery by the last decision, ascending. Valid until the next report.
   std::span<const UnitIndex> recovered() const;
 
+  /// Of these, the ones in standing recovery.
+  std::span<const UnitIndex> standing() const;
+
   /// Reruns that are left in the current hundred steps.
   std::uint32_t reruns_left() const;
 

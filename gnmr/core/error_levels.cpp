@@ -114,6 +114,10 @@ std::span<const double> ErrorLevels::find_keys(std::uint64_t decision, std::span
   return keys_;
 }
 
+double ErrorLevels::median(std::uint32_t site) const {
+  return std::isinf(medians_[site]) ? std::numeric_limits<double>::quiet_NaN() : linear_exp2(medians_[site]);
+}
+
 double ErrorLevels::usual_error(UnitIndex unit, std::uint32_t site, std::uint64_t decision) const {
   if (!is_on()) return std::numeric_limits<double>::quiet_NaN();
   const Level& level = levels_[std::size_t{unit} * sites_ + site];

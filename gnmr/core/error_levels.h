@@ -44,6 +44,9 @@ class ErrorLevels {
   /// enough. Valid until the next call.
   std::span<const double> find_keys(std::uint64_t decision, std::span<const UnitIndex> standing);
 
+  /// The median error of a site when keys were found last; NaN where it is not known.
+  double median(std::uint32_t site) const;
+
   /// The error that a level stands for; NaN where it is not known in this decision.
   double usual_error(UnitIndex unit, std::uint32_t site, std::uint64_t decision) const;
 
@@ -72,7 +75,7 @@ class ErrorLevels {
   std::vector<Level> levels_;  // units x sites
   WeightTable weights_;
   std::uint32_t most_samples_ = 0;
-  std::array<double, kMostSites> medians_{};
+  std::array<double, kMostSites> medians_{};  // as levels; infinite: not known
   std::vector<double> sorted_;
   std::vector<std::uint8_t> holds_;  // per unit: less is enough
   std::vector<double> keys_;

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ratios of all units in chosen steps, for heat maps: fixed binary rows in float32 (docs/files.md has the layout).
+// Numbers of all units in chosen steps, for heat maps: fixed binary rows in float32 (docs/files.md has the layout).
+// signals.bin has one number per unit, its ratio; errors.bin has one per unit and site, its relative error.
 //
 // Goals: a row is written without formatting and found without reading the others; a training step never waits for it.
-// Non-goals: names (the journal's header has them), other signals, compression.
+// Non-goals: names (the journal's header has them), compression.
 #pragma once
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,13 +20,15 @@
 
 namespace gnmr::io {
 
-/// The version that is written; a reader refuses others.
+/// The versions: 1 has one number per unit, 2 one per unit and site. A reader refuses others.
 inline constexpr std::uint32_t kSignalsVersion = 1;
+inline constexpr std::uint32_t kSitesVersion = 2;
 
 /// Where and how to write.
 struct SignalsSettings {
   std::string path;
   std::size_t unit_count = 0;
+  std::uint32_t sites = 0;  // numbers per unit, at most `kMostSites`; 0: one, without sites (version 1)
   ExistingFile existing = ExistingFile::refuse;
   bool in_background = true;                         // false: errors are thrown
   std::size_t queue_bytes = std::size_t{64} << 20U;  // of rows that wait for the disk
@@ -33,11 +37,14 @@ struct SignalsSettings {
 /// Writes rows. It belongs to one thread at a time.
 class SignalsWriter {
  public:
-  /// Opens the file; an `Error` where that fails, or where it is resumed and is for another number of units.
+  /// Opens the file; an `Error` where that fails, or where it is resumed and is for other units or sites.
   explicit SignalsWriter(const SignalsSettings& settings);
 
   /// The ratios of the controller's last observation; NaN where a unit has none. In the background it never throws.
   void write(std::int64_t step, const Controller& controller);
+
+  /// Any numbers, units x sites; NaN: none. Missing ones at the end are NaN.
+  void write(std::int64_t step, std::span<const double> values);
 
   /// Waits until all rows are with the operating system, at most so long; whether they are.
   bool flush(std::chrono::milliseconds longest = std::chrono::seconds(2));
@@ -51,13 +58,25 @@ class SignalsWriter {
  private:
   std::unique_ptr<RecordSink> sink_;
   std::size_t unit_count_;
-  std::string row_;  // reused
+  std::size_t row_values_;
+  std::string row_;             // reused
+  std::vector<double> ratios_;  // reused
+};
+
+/// What a file says of its rows.
+struct SignalsHeader {
+  std::size_t unit_count = 0;
+  std::uint32_t sites = 0;  // 0: version 1
+
+  std::size_t bytes() const { return sites == 0 ? 16 : 20; }
+  std::size_t row_values() const { return sites == 0 ? unit_count : unit_count * sites; }
+  bool operator==(const SignalsHeader&) const = default;
 };
 
 /// One row.
 struct SignalsRow {
   std::int64_t step = 0;
-  std::vector<float> ratios;  // one per unit; NaN: none
+  std::vector<float> values;  // units x sites; NaN: none
 };
 
 /// Reads rows in the order of the file. After a resumed run a step may come twice: the last one counts.
@@ -66,8 +85,10 @@ class SignalsReader {
   /// Opens a file; an `Error` with its path where it is none of ours.
   explicit SignalsReader(const std::string& path);
 
-  /// How many ratios a row has.
-  std::size_t unit_count() const { return unit_count_; }
+  std::size_t unit_count() const { return header_.unit_count; }
+
+  /// Numbers per unit; 0: one, without sites.
+  std::uint32_t sites() const { return header_.sites; }
 
   /// Whole rows in the file when it was opened.
   std::uint64_t row_count() const { return row_count_; }
@@ -81,7 +102,7 @@ class SignalsReader {
  private:
   std::string path_;
   FileDescriptor file_;
-  std::size_t unit_count_ = 0;
+  SignalsHeader header_;
   std::uint64_t row_count_ = 0;
   std::uint64_t rows_read_ = 0;
   bool torn_ = false;

@@ -12,6 +12,8 @@
 #include <string>
 #include <string_view>
 
+#include "gnmr/run/high_share.h"
+
 namespace gnmr::lab {
 
 /// How admissions met the faults that were injected (gnmr/lab/detection_score.h); NaN where there is nothing to share.
@@ -56,22 +58,23 @@ struct CellResult {
   std::int64_t seed = 0;
   std::string run = {};  // its folder, relative to the suite's
   std::int64_t steps = 0;
-  double loss = 0;                          // held-out, at the end, all units high
-  std::optional<double> loss_low = {};      // the same on the low path; none where there is none
-  double train_loss_tail = 0;               // mean of the last tenth of the steps
-  double share_mean = 0;                    // in recovery
-  double share_peak = 0;                    // in recovery
-  double high_mean = 0;                     // on the high path for any reason
-  double risks_per_thousand = 0;            // units at risk a thousand unit-steps
-  std::uint64_t admissions = 0;             // recoveries that began; 0 where nothing is switched
-  std::int64_t skipped_updates = 0;         // not finite, not applied
-  double step_ms = 0;                       // median, of steps beside which no harm was measured
-  std::int64_t units = 0;                   // that are watched
-  std::optional<Detection> detection = {};  // where faults were injected and the controller switched
-  std::optional<FaultHarm> harm = {};       // where it was measured
-  std::optional<Reruns> reruns = {};        // where the controller switched
-  std::string data = {};                    // checksum of the text that it was trained on; empty: not known
-  std::string note = {};                    // what a reader of the figures should know
+  double loss = 0;                                  // held-out, at the end, all units high
+  std::optional<double> loss_low = {};              // the same on the low path; none where there is none
+  double train_loss_tail = 0;                       // mean of the last tenth of the steps
+  double share_mean = 0;                            // in recovery
+  double share_peak = 0;                            // in recovery
+  double high_mean = 0;                             // on the high path for any reason
+  std::optional<run::HighShares> high_shares = {};  // why units ran high; none where the files do not say
+  double risks_per_thousand = 0;                    // units at risk a thousand unit-steps
+  std::uint64_t admissions = 0;                     // recoveries that began; 0 where nothing is switched
+  std::int64_t skipped_updates = 0;                 // not finite, not applied
+  double step_ms = 0;                               // median, of steps beside which no harm was measured
+  std::int64_t units = 0;                           // that are watched
+  std::optional<Detection> detection = {};          // where faults were injected and the controller switched
+  std::optional<FaultHarm> harm = {};               // where it was measured
+  std::optional<Reruns> reruns = {};                // where the controller switched
+  std::string data = {};                            // checksum of the text that it was trained on; empty: not known
+  std::string note = {};                            // what a reader of the figures should know
 
   /// Whether the loss at the end is a number.
   bool diverged() const;

@@ -33,6 +33,16 @@ io::OrderedJson reruns_json(const Reruns& reruns) {
           {"time_share", io::json_number(reruns.time_share)}};
 }
 
+io::OrderedJson high_shares_json(const run::HighShares& shares) {
+  return {{"acute", io::json_number(shares.acute)},
+          {"standing", io::json_number(shares.standing)},
+          {"reruns", io::json_number(shares.reruns)}};
+}
+
+run::HighShares high_shares_of(const io::JsonObject& object) {
+  return {.acute = object.number("acute"), .standing = object.number("standing"), .reruns = object.number("reruns")};
+}
+
 Detection detection_of(const io::JsonObject& object) {
   return {.faults = object.count("faults"),
           .recall = object.number("recall"),
@@ -70,6 +80,7 @@ io::OrderedJson cell_json(const CellResult& cell) {
   object["share_mean"] = io::json_number(cell.share_mean);
   object["share_peak"] = io::json_number(cell.share_peak);
   object["high_mean"] = io::json_number(cell.high_mean);
+  if (cell.high_shares) object["high_shares"] = high_shares_json(*cell.high_shares);
   object["risks_per_thousand"] = io::json_number(cell.risks_per_thousand);
   object["admissions"] = cell.admissions;
   object["skipped_updates"] = cell.skipped_updates;
@@ -103,6 +114,7 @@ CellResult cell_of(const io::JsonObject& object) {
                   .note = object.text_if("note").value_or("")};
   if (object.has("faults")) cell.detection = detection_of(object);
   if (const auto harm = object.object_if("harm")) cell.harm = harm_of(*harm);
+  if (const auto shares = object.object_if("high_shares")) cell.high_shares = high_shares_of(*shares);
   if (const auto reruns = object.object_if("reruns")) cell.reruns = reruns_of(*reruns);
   return cell;
 }

@@ -31,6 +31,9 @@ const std::vector<SummaryColumn>& all_columns() {
       {"share_peak", "% peak", "Largest share of the units in recovery"},
       {"oracle_use", "x oracle", "The mean share against the oracle's"},
       {"high_mean", "% on high path", "Mean share of the units that ran high, for any reason"},
+      {"high_parts", "% acute/standing/reruns",
+       "Unit-steps in high precision because of the controller, by reason: acute recovery, standing recovery, and "
+       "reruns, which the budget does not limit"},
       {"risks_per_thousand", "risks/1000", "Units at risk per thousand unit-steps"},
       {"admissions", "recoveries", "Recoveries that began, per run"},
       {"skipped_updates", "skipped", "Updates that were not applied (not finite, or left out on purpose), per run"},
@@ -60,18 +63,36 @@ using Keys = std::vector<std::string_view>;
 
 /// What each kind of table shows, in its order. Under faults what was won comes first, then how.
 const Keys& keys_of(SummaryKind kind) {
-  static const Keys stress{"loss",       "loss_low",        "seeds",     "gap_closed",
-                           "share_mean", "share_peak",      "high_mean", "risks_per_thousand",
-                           "admissions", "skipped_updates", "recall",    "precision",
-                           "delay",      "trials",          "step_ms",   "step_ratio"};
-  static const Keys faults{"loss",          "seeds",           "gap_closed", "of_oracle",
-                           "share_mean",    "share_peak",      "oracle_use", "step_ratio",
-                           "harmful",       "harmful_recall",  "precision",  "delay",
-                           "largest_delay", "trials",          "verdicts",   "trials_per_harmful",
-                           "rerun_time",    "skipped_updates", "replays"};
+  static const Keys stress{"loss",       "loss_low",        "seeds",
+                           "gap_closed", "share_mean",      "share_peak",
+                           "high_mean",  "high_parts",      "risks_per_thousand",
+                           "admissions", "skipped_updates", "recall",
+                           "precision",  "delay",           "trials",
+                           "step_ms",    "step_ratio"};
+  static const Keys faults{"loss",
+                           "seeds",
+                           "gap_closed",
+                           "of_oracle",
+                           "share_mean",
+                           "share_peak",
+                           "high_parts",
+                           "oracle_use",
+                           "step_ratio",
+                           "harmful",
+                           "harmful_recall",
+                           "precision",
+                           "delay",
+                           "largest_delay",
+                           "trials",
+                           "verdicts",
+                           "trials_per_harmful",
+                           "rerun_time",
+                           "skipped_updates",
+                           "replays"};
   static const Keys healthy{
-      "loss",   "seeds",    "loss_change", "share_mean", "share_peak", "risks_per_thousand", "admissions",
-      "trials", "verdicts", "rerun_time",  "step_ms",    "step_ratio", "skipped_updates",    "replays"};
+      "loss",       "seeds",  "loss_change", "share_mean", "share_peak", "high_parts", "risks_per_thousand",
+      "admissions", "trials", "verdicts",    "rerun_time", "step_ms",    "step_ratio", "skipped_updates",
+      "replays"};
   if (kind == SummaryKind::stress) return stress;
   return kind == SummaryKind::faults ? faults : healthy;
 }

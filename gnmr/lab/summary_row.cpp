@@ -146,6 +146,7 @@ class RowBuilder {
         "share_peak", [&](const CellResult& cell) { return percent(cell.share_peak); }, "{:.1f}");
     add(
         "high_mean", [&](const CellResult& cell) { return percent(cell.high_mean); }, "{:.1f}");
+    add_high_shares();
     add(
         "risks_per_thousand", [](const CellResult& cell) { return cell.risks_per_thousand; }, "{:.1f}");
     add(
@@ -233,6 +234,21 @@ class RowBuilder {
   }
 
  private:
+  /// The means of the cells; none where one of them is of an earlier version.
+  void add_high_shares() {
+    run::HighShares sums;
+    for (const CellResult& cell : cells_) {
+      if (!cell.high_shares) return;
+      sums.acute += cell.high_shares->acute;
+      sums.standing += cell.high_shares->standing;
+      sums.reruns += cell.high_shares->reruns;
+    }
+    const double scale = 100 / static_cast<double>(cells_.size());
+    row_.cells["high_parts"] = {
+        .text = fmt::format("{:.1f}/{:.1f}/{:.1f}", scale * sums.acute, scale * sums.standing, scale * sums.reruns),
+        .value = scale * sums.total()};
+  }
+
   static double as_number(std::uint64_t count) { return static_cast<double>(count); }
 
   /// A count of one run is whole, a mean of several is not.

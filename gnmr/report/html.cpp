@@ -13,6 +13,13 @@ constexpr std::size_t kLineColours = 8;
 constexpr std::size_t kHeatColours = 13;
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
+/// Colours from `first` on, between what they stand for.
+std::string scale_html(const std::string& low, std::size_t first, const std::string& high) {
+  std::string html = "<div class=\"scale\"><span>" + low + "</span><span class=\"ramp\">";
+  for (std::size_t i = first; i < kHeatColours; ++i) html += "<i class=\"h" + std::to_string(i) + "\"></i>";
+  return html + "</span><span>" + high + "</span></div>\n";
+}
+
 }  // namespace
 
 std::string escaped(std::string_view text) {
@@ -89,10 +96,9 @@ std::string legend(const std::vector<LegendEntry>& entries) {
 
 std::string line_class(std::size_t line) { return "c" + std::to_string(line % kLineColours + 1); }
 
-std::string heat_scale() {
-  std::string html = "<div class=\"scale\"><span>⅛ × mean</span><span class=\"ramp\">";
-  for (std::size_t i = 0; i < kHeatColours; ++i) html += "<i class=\"h" + std::to_string(i) + "\"></i>";
-  return html + "</span><span>8 × mean</span></div>\n";
-}
+std::string heat_scale() { return scale_html("⅛ × mean", 0, "8 × mean"); }
+
+// Errors have one direction only: they take the upper half of the colours.
+std::string error_scale() { return scale_html("0.002", kHeatColours / 2, "0.5"); }
 
 }  // namespace gnmr::report

@@ -51,7 +51,8 @@ std::string legend(const std::vector<LegendEntry>& entries);
 /// The colour of a line, such as an arm's, as a CSS class.
 std::string line_class(std::size_t line);
 
-/// The colours of a heat map with their ratios.
+/// The colours of a heat map of ratios, and of one of errors, with their numbers.
 std::string heat_scale();
+std::string error_scale();
 
 }  // namespace gnmr::report

@@ -65,10 +65,11 @@ void add(JsonText& out, const std::vector<Bar>& bars) {
 }
 
 void add(JsonText& out, const HeatMap& heat) {
-  const RatioMap& map = heat.ratios;
+  const UnitMap& map = heat.map;
+  const auto byte_of = heat.kind == MapKind::errors ? error_byte : ratio_byte;
   std::string bytes;
-  bytes.reserve(map.ratios.size());
-  for (const float ratio : map.ratios) bytes += static_cast<char>(ratio_byte(ratio));
+  bytes.reserve(map.values.size());
+  for (const float value : map.values) bytes += static_cast<char>(byte_of(value));
   out.object([&] {
     add_texts(out.key("units"), heat.units);
     add_step(out.key("first"), static_cast<double>(map.first_step));
@@ -77,6 +78,8 @@ void add(JsonText& out, const HeatMap& heat) {
     out.key("cells").text(base64(bytes));
     add(out.key("recoveries"), heat.recoveries);
     add(out.key("faults"), heat.faults);
+    if (heat.kind != MapKind::errors) return;
+    out.key("chronic").array(heat.chronic, [&](std::size_t row) { add_step(out, static_cast<double>(row)); });
   });
 }
 
@@ -108,6 +111,7 @@ void add(JsonText& out, const RunView& run) {
     add(out.key("norm"), run.grad_norm.curve);
     add_steps(out.key("skipped"), run.grad_norm.skipped_steps);
     if (run.heat) add(out.key("heat"), *run.heat);
+    if (run.errors) add(out.key("errors"), *run.errors);
     if (run.journal && run.journal->timeline) add(out.key("timeline"), *run.journal->timeline);
     add(out.key("use"), use);
     add_number(out.key("budget"), run.budget ? std::optional(static_cast<double>(*run.budget)) : std::nullopt);
@@ -120,6 +124,14 @@ void add(JsonText& out, const ArmCurves& curves) {
                            [&](const Curve& curve) { out.object([&] { add(out.key("curve"), curve); }); });
     add(out.key("mean"), curves.mean);
   });
+}
+
+/// 0 none, 255 not finite, 1 to 254 between two powers of 2.
+unsigned char byte_between(float value, double low, double high) {
+  if (std::isnan(value)) return 0;
+  if (!std::isfinite(value) || value < 0) return 255;
+  const double power = value > 0 ? std::clamp(std::log2(static_cast<double>(value)), low, high) : low;
+  return static_cast<unsigned char>(1 + std::lround((power - low) / (high - low) * 253));
 }
 
 std::optional<double> ceiling_of(const SuiteView& suite, ArmCurves ArmView::*pick) {
@@ -149,13 +161,9 @@ std::string base64(std::string_view bytes) {
   return text;
 }
 
-unsigned char ratio_byte(float ratio) {
-  constexpr double kEnd = 6.0;
-  if (std::isnan(ratio)) return 0;
-  if (!std::isfinite(ratio) || ratio < 0) return 255;
-  const double power = ratio > 0 ? std::clamp(std::log2(static_cast<double>(ratio)), -kEnd, kEnd) : -kEnd;
-  return static_cast<unsigned char>(1 + std::lround((power + kEnd) / (2 * kEnd) * 253));
-}
+unsigned char ratio_byte(float ratio) { return byte_between(ratio, -6, 6); }
+
+unsigned char error_byte(float error) { return byte_between(error, -12, 0); }
 
 std::string run_payload(const RunView& run) {
   JsonText out;

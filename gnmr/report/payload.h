@@ -24,6 +24,9 @@ std::string sweep_payload(const SweepPage& page);
 /// Bytes as base64.
 std::string base64(std::string_view bytes);
 
+/// An error as one byte: 0 none, 255 not finite, 1 to 254 from 1/4096 to 1 in equal steps of its logarithm.
+unsigned char error_byte(float error);
+
 /// A ratio as one byte: 0 none, 255 not finite, 1 to 254 from 1/64 to 64 in equal steps of its logarithm.
 unsigned char ratio_byte(float ratio);
 

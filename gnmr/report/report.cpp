@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 Report run_report(const std::string& directory, bool plain, const std::string& program) {
-  const RunView view = make_run_view(read_run_files(directory, RatioMapLimits{}), ViewLimits{});
+  const RunView view = make_run_view(read_run_files(directory, UnitMapLimits{}), ViewLimits{});
   Report report{.kind = ReportKind::run, .html = {}, .remarks = view.remarks};
   report.html = page_html({.title = view.title,
                            .subtitle = view.subtitle,

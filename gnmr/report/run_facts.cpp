@@ -68,6 +68,11 @@ void add_recoveries(const RunFiles& run, std::vector<Fact>& facts) {
   if (!history.units.empty() && !history.in_use.empty()) {
     facts.push_back({"time in high precision", percent_text(share.mean), "of all units in all steps"});
   }
+  if (const std::optional<run::HighShares> shares = high_shares(run)) {
+    facts.push_back({"high precision with reruns", percent_text(shares->total()),
+                     percent_text(shares->acute) + " acute, " + percent_text(shares->standing) + " standing, " +
+                         percent_text(shares->reruns) + " reruns"});
+  }
   if (history.budget) {
     facts.push_back({"most units at once", grouped(share.most),
                      "the budget is " + grouped(*history.budget) + " of " + grouped(history.units.size())});
@@ -111,6 +116,11 @@ std::optional<double> final_train_loss(const run::Metrics& metrics) {
   return sum / static_cast<double>(count);
 }
 
+std::optional<run::HighShares> high_shares(const RunFiles& run) {
+  if (!run.metrics || watched_only(run)) return std::nullopt;
+  return run::high_shares(run.metrics->train, static_cast<std::int64_t>(run.history.units.size()));
+}
+
 bool watched_only(const RunFiles& run) {
   if (run.info && !run.info->controller.empty()) return run.info->controller != "gnmr";
   if (!run.journal || run.journal->modes.empty()) return false;
@@ -147,6 +157,9 @@ std::vector<Fact> run_facts(const RunFiles& run) {
   if (run.journal) {
     add_recoveries(run, facts);
     add_worth(run, facts);
+  }
+  if (run.chronic && run.chronic->reviews > 0) {
+    facts.push_back({"chronic units", grouped(run.chronic->units.size()), "their errors are always far above others'"});
   }
   if (run.faults) {
     facts.push_back({"injected faults", grouped(run.faults->size()), "one per unit and stretch of steps"});

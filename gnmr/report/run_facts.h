@@ -2,10 +2,12 @@
 // The words and headline numbers of a run.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "gnmr/report/run_view.h"
+#include "gnmr/run/high_share.h"
 
 namespace gnmr::report {
 
@@ -23,6 +25,9 @@ std::string mode_text(const io::JournalMode& mode);
 
 /// Whether decisions were only written.
 bool watched_only(const RunFiles& run);
+
+/// Why units ran high; none where the files do not say, and where nothing was switched.
+std::optional<run::HighShares> high_shares(const RunFiles& run);
 
 /// The mean training loss of the last tenth of the steps that were run (at least one, at most 100); absent where there
 /// is none.

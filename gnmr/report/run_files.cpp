@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "gnmr/io/json.h"
+#include "gnmr/io/signals_file.h"
 #include "gnmr/io/truth.h"
 #include "gnmr/io/whole_file.h"
 #include "gnmr/report/number_format.h"
@@ -98,20 +99,43 @@ void read_journal_of(const std::string& directory, RunFiles& run) {
   take_journal(path, run);
 }
 
-void read_signals_of(const std::string& directory, const RatioMapLimits& limits, RunFiles& run) {
+/// Whether a file of so many units is one of this run; if not, a remark says so. A damaged header shifts every row:
+/// such a map would show one unit's numbers under another's name.
+bool fits_journal(const char* name, std::size_t unit_count, RunFiles& run) {
+  if (!run.journal || !run.journal->header || run.journal->header->units.size() == unit_count) return true;
+  run.remarks.push_back(
+      fmt::format("The header of {} has {}, the journal's {}: one of them is damaged and the heat map is left out.",
+                  name, counted(unit_count, "unit"), run.journal->header->units.size()));
+  return false;
+}
+
+void read_chronic_units_of(const std::string& directory, RunFiles& run) {
+  const std::string path = path_if_begun(directory, "errors.bin");
+  if (path.empty() || !run.journal || !run.journal->header) return;
+  if (!fits_journal("errors.bin", io::SignalsReader(path).unit_count(), run)) return;
+  run.chronic = find_chronic_units(path, run.journal->header->units, run.journal->header->options);
+}
+
+/// Chronic units are shown whatever else is left out.
+void read_errors_of(const std::string& directory, const UnitMapLimits& limits, RunFiles& run) {
+  const std::string path = path_if_begun(directory, "errors.bin");
+  // Without the journal's names a map of errors says nothing, and with another number of units there is a remark.
+  if (path.empty() || !run.chronic) return;
+  std::vector<std::uint64_t> chronic(run.journal->header->units.size(), 0);
+  for (const ChronicUnit& unit : run.chronic->units) chronic[unit.unit] = 1;
+  UnitMap errors = read_unit_map(path, MapKind::errors, chronic, limits);
+  if (errors.torn) run.remarks.emplace_back("The last row of errors.bin is torn and was skipped.");
+  run.errors = std::move(errors);
+}
+
+void read_signals_of(const std::string& directory, const UnitMapLimits& limits, RunFiles& run) {
   const std::string path = path_if_begun(directory, "signals.bin");
   if (path.empty()) {
     run.remarks.emplace_back("There is no signals.bin: the heat map is left out.");
     return;
   }
-  RatioMap ratios = read_ratio_map(path, run.history.events_of_unit, limits);
-  // A damaged header shifts every row: such a map would show one unit's ratios under another's name.
-  if (run.journal && run.journal->header && run.journal->header->units.size() != ratios.unit_count) {
-    run.remarks.push_back(fmt::format(
-        "The header of signals.bin has {}, the journal's {}: one of them is damaged and the heat map is left out.",
-        counted(ratios.unit_count, "unit"), run.journal->header->units.size()));
-    return;
-  }
+  UnitMap ratios = read_unit_map(path, MapKind::ratios, run.history.events_of_unit, limits);
+  if (!fits_journal("signals.bin", ratios.unit_count, run)) return;
   if (ratios.torn) run.remarks.emplace_back("The last row of signals.bin is torn and was skipped.");
   run.ratios = std::move(ratios);
 }
@@ -154,12 +178,14 @@ RunFiles read_run_records(const std::string& directory) {
     run.remarks.emplace_back("There is no metrics.jsonl: losses and gradient norms are left out.");
   }
   read_journal_of(directory, run);
+  read_chronic_units_of(directory, run);
   return run;
 }
 
-RunFiles read_run_files(const std::string& directory, const RatioMapLimits& limits) {
+RunFiles read_run_files(const std::string& directory, const UnitMapLimits& limits) {
   RunFiles run = read_run_records(directory);
   read_signals_of(directory, limits, run);
+  read_errors_of(directory, limits, run);
   if (const std::string path = path_if_begun(directory, "faults.csv"); !path.empty()) {
     run.faults = read_fault_spans(path);
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the directory of a run into plain values: run.json, metrics.jsonl, journal.jsonl, signals.bin, faults.csv.
+// Reads the directory of a run into plain values: run.json, metrics.jsonl, journal.jsonl, signals.bin, errors.bin,
+// faults.csv.
 //
 // Goals: each file may be missing, and what a killed run left behind is read as far as it goes; both are reported.
 // Non-goals: drawing, judging.
@@ -12,8 +13,9 @@
 #include <vector>
 
 #include "gnmr/io/journal_reader.h"
-#include "gnmr/report/ratio_map.h"
+#include "gnmr/report/chronic.h"
 #include "gnmr/report/recoveries.h"
+#include "gnmr/report/unit_map.h"
 #include "gnmr/run/metrics.h"
 #include "gnmr/run/run_folder.h"
 
@@ -34,7 +36,9 @@ struct RunFiles {
   std::optional<run::Metrics> metrics;
   std::optional<io::Journal> journal;
   RecoveryHistory history;  // of the journal; empty where there is none
-  std::optional<RatioMap> ratios;
+  std::optional<UnitMap> ratios;
+  std::optional<UnitMap> errors;
+  std::optional<ChronicUnits> chronic;  // where errors were written
   std::optional<std::vector<FaultSpan>> faults;
   std::vector<std::string> remarks;  // what is missing, torn or odd, in sentences
 };
@@ -45,13 +49,13 @@ bool is_run_directory(const std::string& directory);
 /// The directory's own name, links and dots resolved where that can be done.
 std::string folder_name(const std::string& directory);
 
-/// Reads run.json, metrics.jsonl and journal.jsonl: all that needs no pictures.
+/// Reads run.json, metrics.jsonl and journal.jsonl, and of errors.bin the chronic units: all that needs no pictures.
 RunFiles read_run_records(const std::string& directory);
 
 /// The same of a journal alone; `-` is standard input.
 RunFiles read_journal_alone(const std::string& path);
 
 /// Reads what is there; an `Error` with file and line for a file that is damaged other than at its end.
-RunFiles read_run_files(const std::string& directory, const RatioMapLimits& limits);
+RunFiles read_run_files(const std::string& directory, const UnitMapLimits& limits);
 
 }  // namespace gnmr::report

@@ -68,37 +68,70 @@ std::string grad_norm_html(const RunView& run, std::size_t index, int level) {
 }
 
 std::string heat_caption(const HeatMap& heat) {
-  const RatioMap& map = heat.ratios;
+  const UnitMap& map = heat.map;
+  const bool of_errors = heat.kind == MapKind::errors;
   std::string caption = "Each row is a unit, in forward order. ";
+  if (of_errors) caption += "Of the GEMMs of a unit the one with the largest error is shown. ";
   if (map.units.size() < map.unit_count) {
-    caption += "Of " + grouped(map.unit_count) + " units the " + grouped(map.units.size()) +
-               " with the most events are shown. ";
+    caption +=
+        "Of " + grouped(map.unit_count) + " units the " + grouped(map.units.size()) +
+        (of_errors ? " that are chronic or had the largest errors are shown. " : " with the most events are shown. ");
   }
   if (map.column_steps > 1) {
-    caption += "A column is " + grouped(static_cast<std::uint64_t>(map.column_steps)) +
-               " steps; the ratio farthest from 1 stands for them.";
+    caption += "A column is " + grouped(static_cast<std::uint64_t>(map.column_steps)) + " steps; the " +
+               (of_errors ? "largest error" : "ratio farthest from 1") + " stands for them.";
   }
   return caption;
 }
 
-std::string heat_html(const RunView& run, std::size_t index, int level) {
-  if (!run.heat) return {};
+std::string map_html(const HeatMap& heat, const RunView& run, std::size_t index, int level) {
+  const bool of_errors = heat.kind == MapKind::errors;
   std::vector<LegendEntry> entries{{"box non-finite", "not finite"}};
-  if (!run.heat->faults.empty()) entries.emplace_back("box fault-outline", "injected fault");
-  if (!run.heat->recoveries.empty()) {
+  if (!heat.chronic.empty()) entries.emplace_back("box chronic-outline", "chronic unit");
+  if (!heat.faults.empty()) entries.emplace_back("box fault-outline", "injected fault");
+  if (!heat.recoveries.empty()) {
     entries.emplace_back("box recovery-outline", run.watch_only ? "would be in recovery" : "in recovery");
   }
-  const std::string alternative = "Heat map of " + counted(run.heat->units.size(), "unit", "units") + " over steps " +
-                                  step_range(run) + "; the table of events below lists the most severe";
-  const double rows = static_cast<double>(run.heat->units.size());
-  return figure_html({.chart = "heat",
-                      .index = index,
-                      .height = 96 + std::clamp(rows * 16, 60.0, 640.0),
-                      .title = "Gradient norm of each unit, relative to its own mean",
-                      .before = "<div class=\"keys\">" + heat_scale() + legend(entries) + "</div>\n",
-                      .caption = heat_caption(*run.heat),
-                      .alternative = alternative},
-                     level);
+  const std::string what = of_errors ? "Heat map of the errors of " : "Heat map of ";
+  const std::string below =
+      of_errors ? "chronic units, if any, are listed below" : "the table of events below lists the most severe";
+  const double rows = static_cast<double>(heat.units.size());
+  return figure_html(
+      {.chart = of_errors ? "errors" : "heat",
+       .index = index,
+       .height = 96 + std::clamp(rows * 16, 60.0, 640.0),
+       .title = of_errors ? "Relative error of each unit's low path, as the patrol measured it"
+                          : "Gradient norm of each unit, relative to its own mean",
+       .before = "<div class=\"keys\">" + (of_errors ? error_scale() : heat_scale()) + legend(entries) + "</div>\n",
+       .caption = heat_caption(heat),
+       .alternative =
+           what + counted(heat.units.size(), "unit", "units") + " over steps " + step_range(run) + "; " + below},
+      level);
+}
+
+std::string heat_html(const RunView& run, std::size_t index, int level) {
+  return (run.heat ? map_html(*run.heat, run, index, level) : "") +
+         (run.errors ? map_html(*run.errors, run, index, level) : "");
+}
+
+std::string chronic_html(const RunView& run, int level) {
+  if (!run.chronic || run.chronic->units.empty()) return {};
+  Table table("Chronic units");
+  table.column("unit");
+  table.column("place", false, "the GEMM in which it is farthest above the median");
+  table.column("error", true, "usual one there, when it was largest");
+  table.column("× median", true, "this over the median of the units in the same GEMM");
+  table.column("time", true, "share of the reviews of its errors in which it was coarse");
+  for (const ChronicUnit& unit : run.chronic->units) {
+    table.row(
+        {unit.name, unit.place, number_text(unit.error, 3), number_text(unit.above, 3), percent_text(unit.share)});
+  }
+  return "<section class=\"card\">" + heading(level, "Chronic units") +
+         paragraph(
+             "For most of the run their errors were so far above those of other units that standing recovery "
+             "would take them, room given; gnmr plan says which ones to keep in high precision.",
+             "caption") +
+         table.html() + "</section>\n";
 }
 
 std::string timeline_html(const RunView& run, std::size_t index, int level) {
@@ -272,8 +305,8 @@ std::string facts_html(const std::vector<Fact>& facts) {
 
 std::string run_html(const RunView& run, std::size_t index, int level) {
   return facts_html(run.facts) + bullet_list(run.remarks, "remarks") + loss_html(run, index, level) +
-         grad_norm_html(run, index, level) + heat_html(run, index, level) + journal_html(run, index, level) +
-         notes_html(run, level) + settings_html(run);
+         grad_norm_html(run, index, level) + heat_html(run, index, level) + chronic_html(run, level) +
+         journal_html(run, index, level) + notes_html(run, level) + settings_html(run);
 }
 
 }  // namespace gnmr::report

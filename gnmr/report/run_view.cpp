@@ -32,12 +32,13 @@ void find_step_range(const RunFiles& run, RunView& view) {
     include(run.journal->steps.front().number);
     include(run.journal->steps.back().number);
   }
-  if (run.ratios && run.ratios->columns > 0) {
-    include(run.ratios->first_step);
+  for (const std::optional<UnitMap>* map : {&run.ratios, &run.errors}) {
+    if (!*map || (*map)->columns == 0) continue;
+    include((*map)->first_step);
     // A last column may be wider than the steps that it has. As a double, since steps may be as large as numbers can
     // be.
-    include(static_cast<double>(run.ratios->first_step) +
-            static_cast<double>(run.ratios->column_steps) * static_cast<double>(run.ratios->columns - 1));
+    include(static_cast<double>((*map)->first_step) +
+            static_cast<double>((*map)->column_steps) * static_cast<double>((*map)->columns - 1));
   }
   if (first > last) return;
   view.first_step = first;
@@ -90,11 +91,12 @@ std::string unit_name(const RunFiles& run, std::size_t unit) {
   return unit < run.history.units.size() ? run.history.units[unit] : "unit " + std::to_string(unit + 1);
 }
 
-void fill_heat_map(RunFiles& run, RunView& view) {
-  if (!run.ratios || run.ratios->columns == 0) return;
+std::optional<HeatMap> heat_map(const RunFiles& run, MapKind kind, std::optional<UnitMap> map) {
+  if (!map || map->columns == 0) return std::nullopt;
   HeatMap heat;
+  heat.kind = kind;
   std::unordered_map<std::string, std::size_t> row_of_name;
-  for (const std::size_t unit : run.ratios->units) {
+  for (const std::size_t unit : map->units) {
     row_of_name.emplace(unit_name(run, unit), heat.units.size());
     heat.units.push_back(unit_name(run, unit));
   }
@@ -107,8 +109,15 @@ void fill_heat_map(RunFiles& run, RunView& view) {
     const auto row = row_of_name.find(fault.unit);
     if (row != row_of_name.end()) heat.faults.push_back({row->second, fault.first_step, fault.last_step});
   }
-  heat.ratios = std::move(*run.ratios);
-  view.heat = std::move(heat);
+  if (kind == MapKind::errors && run.chronic) {
+    for (const ChronicUnit& unit : run.chronic->units) {
+      const auto row = row_of_name.find(unit.name);
+      if (row != row_of_name.end()) heat.chronic.push_back(row->second);
+    }
+    std::sort(heat.chronic.begin(), heat.chronic.end());
+  }
+  heat.map = std::move(*map);
+  return heat;
 }
 
 // Where there are too many units, those with the most recoveries and denials are shown.
@@ -245,7 +254,9 @@ RunView make_run_view(RunFiles run, const ViewLimits& limits) {
   }
   if (!view.budget && run.info && run.info->controller != "none" && run.info->budget > 0)
     view.budget = run.info->budget;
-  fill_heat_map(run, view);
+  view.heat = heat_map(run, MapKind::ratios, std::move(run.ratios));
+  view.errors = heat_map(run, MapKind::errors, std::move(run.errors));
+  view.chronic = std::move(run.chronic);
   return view;
 }
 

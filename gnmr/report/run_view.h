@@ -41,10 +41,12 @@ struct RowMark {
 
 /// Rows of units over steps.
 struct HeatMap {
-  RatioMap ratios;
+  MapKind kind = MapKind::ratios;
+  UnitMap map;
   std::vector<std::string> units;  // the name of each row
   std::vector<Bar> recoveries;
   std::vector<Bar> faults;
+  std::vector<std::size_t> chronic;  // rows of chronic units, where errors are shown
 };
 
 /// Which unit was in recovery when.
@@ -114,7 +116,9 @@ struct RunView {
 
   LossCurves losses;
   NormCurve grad_norm;
-  std::optional<HeatMap> heat;
+  std::optional<HeatMap> heat;    // of ratios
+  std::optional<HeatMap> errors;  // of errors
+  std::optional<ChronicUnits> chronic;
   std::optional<std::int64_t> budget;
   std::optional<JournalView> journal;  // where there is one
   std::vector<std::string> notes;      // modes, resumes and remarks of the run, in words
@@ -122,7 +126,7 @@ struct RunView {
 
 /// How much of a run is shown.
 struct ViewLimits {
-  RatioMapLimits map = {};
+  UnitMapLimits map = {};
   std::size_t curve_points = 1600;
   std::size_t timeline_rows = 40;
   std::size_t timeline_bars = 3000;

@@ -81,7 +81,7 @@ class StoryBuilder {
     }
   }
 
-  void tell(Story& story) {
+  void build(Story& story) {
     summarise(story.summary);
     for (const io::JournalStepEntry& entry : journal_.steps) take(entry, story.summary);
     for (Episode& episode : episodes_) episode.weight = weight_of(episode);
@@ -115,6 +115,8 @@ class StoryBuilder {
     summary.denials = history.denied_count;
     summary.common_steps = history.common_steps;
     summary.share = recovery_share(history);
+    summary.high = high_shares(run_);
+    summary.chronic = run_.chronic;
     summary.worth = rerun_worth(journal_, run_.metrics ? &*run_.metrics : nullptr);
     summary.resumes = journal_.resumes.size();
     summary.dropped = journal_.dropped;
@@ -185,8 +187,8 @@ class StoryBuilder {
         summary.recoveries.relapses += admission.relapse ? 1U : 0U;
         if (episode.admitted.size() < kMostListed) episode.admitted.push_back(std::move(admission));
       } else if (event.event == io::JournalEventKind::denied) {
-        const bool told = std::find(episode.denied.begin(), episode.denied.end(), event.unit) != episode.denied.end();
-        if (!told && episode.denied.size() < kMostListed) episode.denied.push_back(event.unit);
+        const bool listed = std::find(episode.denied.begin(), episode.denied.end(), event.unit) != episode.denied.end();
+        if (!listed && episode.denied.size() < kMostListed) episode.denied.push_back(event.unit);
       }
     }
   }
@@ -307,7 +309,7 @@ std::string_view to_string(EpisodeKind kind) {
 
 Story make_story(const RunFiles& run, const StorySettings& settings) {
   Story story;
-  StoryBuilder(run, settings).tell(story);
+  StoryBuilder(run, settings).build(story);
   return story;
 }
 

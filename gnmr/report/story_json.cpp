@@ -132,6 +132,18 @@ Json audit_json(const Audit& audit) {
   return object;
 }
 
+Json chronic_json(const ChronicUnits& chronic) {
+  Json list = Json::array();
+  for (const ChronicUnit& unit : chronic.units) {
+    list.push_back({{"unit", unit.name},
+                    {"place", unit.place},
+                    {"error", json_number(unit.error)},
+                    {"above_median", json_number(unit.above)},
+                    {"share_of_reviews", unit.share}});
+  }
+  return list;
+}
+
 Json summary_json(const StorySummary& summary) {
   Json object{{"name", summary.name}, {"steps", summary.steps}};
   if (summary.steps > 0) {
@@ -159,6 +171,11 @@ Json summary_json(const StorySummary& summary) {
   object["common_steps"] = summary.common_steps;
   object["mean_share_in_recovery"] = summary.share.mean;
   object["peak_share_in_recovery"] = summary.share.peak;
+  if (summary.high) {
+    object["high_shares"] = {
+        {"acute", summary.high->acute}, {"standing", summary.high->standing}, {"reruns", summary.high->reruns}};
+  }
+  if (summary.chronic) object["chronic_units"] = chronic_json(*summary.chronic);
   object["worth"] = worth_json(summary.worth);
   object["resumes"] = summary.resumes;
   object["dropped_lines"] = summary.dropped;

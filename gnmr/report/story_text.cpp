@@ -11,7 +11,7 @@
 namespace gnmr::report {
 namespace {
 
-constexpr std::size_t kTold = 4;  // units that a paragraph names
+constexpr std::size_t kMostInText = 4;  // units that a paragraph names
 
 std::string step_text(const Episode& episode) {
   if (episode.first_step == std::numeric_limits<std::int64_t>::min()) return "at the start";
@@ -107,7 +107,7 @@ std::string admission_text(const Admission& admission, bool watch_only) {
 }
 
 std::string denied_text(const Episode& episode) {
-  std::string text = few_of(episode.denied, kTold);
+  std::string text = few_of(episode.denied, kMostInText);
   if (episode.denied_count > episode.denied.size()) text += fmt::format(" ({} times)", grouped(episode.denied_count));
   return text;
 }
@@ -178,6 +178,8 @@ std::vector<std::string> summary_lines(const StorySummary& summary) {
   line("share in recovery",
        fmt::format("mean {}, peak {} ({})", percent_text(summary.share.mean), percent_text(summary.share.peak),
                    counted(summary.share.most, "unit", "units")));
+  if (summary.high) line("high precision", run::high_shares_text(*summary.high));
+  if (summary.chronic) line("chronic units", chronic_text(*summary.chronic));
   line("common steps", grouped(summary.common_steps));
   line("worth", worth_text(summary.worth));
   if (summary.dropped > 0) line("journal", counted(summary.dropped, "line", "lines") + " could not be written");
@@ -201,9 +203,9 @@ std::vector<std::string> episode_lines(const Episode& episode, const StorySummar
   add(risks_text(episode));
   for (const io::JournalTrial& trial : episode.reruns) add(rerun_text(trial));
   if (episode.kind != EpisodeKind::recovery) return lines;
-  const std::size_t told = std::min(kTold, episode.admitted.size());
-  for (std::size_t i = 0; i < told; ++i) add(admission_text(episode.admitted[i], summary.watch_only));
-  if (episode.admitted_count > told) add(fmt::format("and {} more units", grouped(episode.admitted_count - told)));
+  const std::size_t named = std::min(kMostInText, episode.admitted.size());
+  for (std::size_t i = 0; i < named; ++i) add(admission_text(episode.admitted[i], summary.watch_only));
+  if (episode.admitted_count > named) add(fmt::format("and {} more units", grouped(episode.admitted_count - named)));
   if (!episode.denied.empty()) add("denied for want of room: " + denied_text(episode));
   return lines;
 }

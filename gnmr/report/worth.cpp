@@ -123,12 +123,12 @@ std::string error_text(const io::JournalTrial& trial) {
 
 std::string few_of(const std::vector<std::string>& texts, std::size_t most) {
   std::string few;
-  std::unordered_set<std::string_view> told;
+  std::unordered_set<std::string_view> seen;
   for (const std::string& text : texts) {
-    if (!told.insert(text).second || told.size() > most) continue;
+    if (!seen.insert(text).second || seen.size() > most) continue;
     few += (few.empty() ? "" : ", ") + text;
   }
-  if (told.size() > most) few += " and " + std::to_string(told.size() - most) + " more";
+  if (seen.size() > most) few += " and " + std::to_string(seen.size() - most) + " more";
   return few;
 }
 

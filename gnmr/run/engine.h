@@ -12,6 +12,7 @@
 #include <string>
 
 #include "gnmr/io/journal.h"
+#include "gnmr/run/high_share.h"
 #include "gnmr/run/metrics.h"
 #include "gnmr/run/run_folder.h"
 #include "gnmr/run/train_settings.h"
@@ -19,7 +20,7 @@
 namespace gnmr::run {
 
 /// Changes whenever something in this header does.
-inline constexpr std::uint64_t kEngineInterface = 7;
+inline constexpr std::uint64_t kEngineInterface = 8;
 
 /// What a run is about to do, for its first lines.
 struct TrainStart {
@@ -37,14 +38,13 @@ struct TrainStart {
 struct ControlCounts {
   std::uint64_t risks = 0;
   std::uint64_t admissions = 0;
-  std::uint64_t unit_steps = 0;       // units times steps that were watched
-  std::uint64_t recovered_steps = 0;  // of these, in recovery
-  std::uint64_t alarms = 0;           // steps
-  std::uint64_t dismissed = 0;        // steps whose alarm a patrol answered
-  std::uint64_t trials = 0;           // steps that were run again in high precision
-  std::uint64_t replays = 0;          // steps that were run again with the new units
-  std::uint64_t standing = 0;         // units in standing recovery after the last decision
-  std::uint64_t held = 0;             // steps whose update a gate held (lag 1)
+  HighCounts high = {};         // unit-steps that were watched, and those in high precision
+  std::uint64_t alarms = 0;     // steps
+  std::uint64_t dismissed = 0;  // steps whose alarm a patrol answered
+  std::uint64_t trials = 0;     // steps that were run again in high precision
+  std::uint64_t replays = 0;    // steps that were run again with the new units
+  std::uint64_t standing = 0;   // units in standing recovery after the last decision
+  std::uint64_t held = 0;       // steps whose update a gate held (lag 1)
 };
 
 /// Where the time of the steps of one process went.

@@ -42,6 +42,8 @@ TrainLine read_train(const io::JsonObject& line) {
           .seconds = line.number_if("seconds"),
           .recovered = line.whole_if("recovered"),
           .high = line.whole_if("high").value_or(0),
+          .standing = line.whole_if("standing"),
+          .rerun_high = line.whole_if("rerun_high"),
           .batch = line.whole_if("batch")};
 }
 
@@ -98,6 +100,8 @@ void append_line(std::string& out, const TrainLine& line) {
   append_if_known(out, "seconds", line.seconds);
   append_if_known(out, "recovered", line.recovered);
   io::append_json_member(out, "high", line.high);
+  append_if_known(out, "standing", line.standing);
+  append_if_known(out, "rerun_high", line.rerun_high);
   append_if_known(out, "batch", line.batch);
   out += "}\n";
 }

@@ -2,7 +2,7 @@
 // metrics.jsonl: what the training loop measured, a line per step or evaluation.
 //
 //   {"kind":"train","step":1,"loss":5.5,"lr":0.001,"grad_norm":1.25,"clip":0.8,"applied":true,"tokens":2048,
-//    "seconds":0.11,"recovered":0,"high":0}
+//    "seconds":0.11,"recovered":0,"high":0,"standing":0,"rerun_high":0}
 //   {"kind":"eval","step":50,"loss_high":2.31,"loss_low":2.35}
 //   {"kind":"resume","step":51}
 //   {"kind":"note","dropped":3,"text":"lines could not be written"}
@@ -33,7 +33,10 @@ struct TrainLine {
   std::optional<double> seconds = 0;          // that it took; absent only in files of other programs
   std::optional<std::int64_t> recovered = 0;  // units in recovery in this step; likewise
   std::int64_t high = 0;                      // all units that ran high in this step, forced ones included
-  std::optional<std::int64_t> batch = {};     // where it has another number than the step: a batch was held (lag 1)
+  // Of `recovered`, the units in standing recovery; unit passes of reruns in high precision, besides `recovered`.
+  std::optional<std::int64_t> standing = {};    // absent in files of earlier versions
+  std::optional<std::int64_t> rerun_high = {};  // likewise
+  std::optional<std::int64_t> batch = {};       // where it has another number than the step: a batch was held (lag 1)
 
   bool operator==(const TrainLine&) const = default;
 };

@@ -31,6 +31,7 @@ struct RunNotes {
   std::optional<RerunContext> rerun = {};  // of a trial or a replay
   std::span<const double> errors = {};     // as they were measured; the report has those that a decision may go by
   std::int64_t recovered = 0;              // units in recovery in this step
+  std::int64_t standing = 0;               // of these, in standing recovery
 };
 
 /// A run of a step that was reported. Views are valid during the call.

@@ -71,9 +71,9 @@ RunInfo own_info_of(const io::JsonObject& object) {
 
 /// All that a new run writes, but for its checkpoints.
 std::vector<std::string> files_of(const RunFolder& folder) {
-  return {folder.run_json(),        folder.metrics(),         folder.journal(),    folder.signals(),
-          folder.evidence(),        folder.faults(),          folder.fault_list(), folder.harm(),
-          folder.trace("norms", 1), folder.trace("errors", 1)};
+  return {folder.run_json(), folder.metrics(),         folder.journal(),         folder.signals(),
+          folder.errors(),   folder.evidence(),        folder.faults(),          folder.fault_list(),
+          folder.harm(),     folder.trace("norms", 1), folder.trace("errors", 1)};
 }
 
 // Who holds the lock, as the holder has written it.

@@ -27,6 +27,7 @@ class RunFolder {
   std::string metrics() const { return path_ + "/metrics.jsonl"; }
   std::string journal() const { return path_ + "/journal.jsonl"; }
   std::string signals() const { return path_ + "/signals.bin"; }
+  std::string errors() const { return path_ + "/errors.bin"; }
   std::string evidence() const { return path_ + "/evidence.jsonl"; }
   std::string faults() const { return path_ + "/faults.csv"; }
   std::string fault_list() const { return path_ + "/faults.jsonl"; }

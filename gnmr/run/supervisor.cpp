@@ -23,6 +23,13 @@ Supervisor::Supervisor(std::vector<Unit> units, const SupervisorSettings& settin
         .path = files.signals, .unit_count = controller_.units().size(), .existing = files.existing};
     listeners_.push_back(&signals_.emplace(signals, files.signals_every));
   }
+  if (!files.errors.empty() && files.signals_every > 0 && settings_.backend.sites > 0) {
+    const io::SignalsSettings errors{.path = files.errors,
+                                     .unit_count = controller_.units().size(),
+                                     .sites = settings_.backend.sites,
+                                     .existing = files.existing};
+    listeners_.push_back(&errors_.emplace(errors, files.signals_every));
+  }
   if (!settings_.switches) set_mode(Mode::watch, "the controller was asked to watch");
 }
 
@@ -44,7 +51,15 @@ const StepPlan& Supervisor::begin(std::int64_t step) {
   if (mode_ == Mode::armed && settings_.choose) recovered_ = settings_.choose(step);
   plan_.recovered = recovered_;  // the controller's own view ends with its next report
   collect_high();
-  if (!is_rerun) recovered_count_ = static_cast<std::int64_t>(recovered_.size());
+  if (!is_rerun) {
+    recovered_count_ = static_cast<std::int64_t>(recovered_.size());
+    // Units that something else chose are in no recovery of the controller's.
+    const std::span<const UnitIndex> standing =
+        settings_.choose ? std::span<const UnitIndex>() : controller_.standing();
+    standing_count_ = std::count_if(standing.begin(), standing.end(), [this](UnitIndex unit) {
+      return std::binary_search(recovered_.begin(), recovered_.end(), unit);
+    });
+  }
   for (OutcomeListener* const listener : listeners_) listener->begun(controller_);
   return plan_;
 }
@@ -124,17 +139,20 @@ std::uint32_t Supervisor::checksum() const {
 }
 
 std::uint64_t Supervisor::dropped() const {
-  return (journal_ ? journal_->dropped() : 0) + (signals_ ? signals_->writer().dropped() : 0);
+  return (journal_ ? journal_->dropped() : 0) + (signals_ ? signals_->writer().dropped() : 0) +
+         (errors_ ? errors_->writer().dropped() : 0);
 }
 
 bool Supervisor::flush(std::chrono::milliseconds longest) {
   const bool journal = !journal_ || journal_->flush(longest);
-  return (!signals_ || signals_->writer().flush(longest)) && journal;
+  const bool errors = !errors_ || errors_->writer().flush(longest);
+  return (!signals_ || signals_->writer().flush(longest)) && errors && journal;
 }
 
 bool Supervisor::close() {
   const bool journal = !journal_ || journal_->close();
-  return (!signals_ || signals_->writer().close()) && journal;
+  const bool errors = !errors_ || errors_->writer().close();
+  return (!signals_ || signals_->writer().close()) && errors && journal;
 }
 
 }  // namespace gnmr::run

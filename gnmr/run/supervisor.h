@@ -4,10 +4,11 @@
 //
 //   Supervisor supervisor(units, {...}, files);
 //   each step as in gnmr/core/controller.h: begin(step) is the plan, with the units that rules keep high or low;
-//   report(numbers, notes) is the outcome, which every listener has got: journal, signals file, self-audit.
+//   report(numbers, notes) is the outcome, which every listener has got: journal, files of signals and errors,
+//   self-audit.
 //
 // Goals: one place that knows the modes; a step never fails here: what the disk cannot take is dropped and counted.
-// Non-goals: norms, torch, files of the run other than journal and signals. It belongs to one thread at a time.
+// Non-goals: norms, torch, files of the run other than journal, signals and errors. It belongs to one thread at a time.
 #pragma once
 
 #include <chrono>
@@ -21,6 +22,7 @@
 #include "gnmr/core/controller.h"
 #include "gnmr/io/state_file.h"
 #include "gnmr/run/decision_checksum.h"
+#include "gnmr/run/errors_log.h"
 #include "gnmr/run/outcome_listener.h"
 #include "gnmr/run/rerun_reasons.h"
 #include "gnmr/run/run_journal.h"
@@ -49,7 +51,8 @@ struct SupervisorSettings {
 struct SupervisorFiles {
   std::string journal = {};
   std::string signals = {};
-  std::int64_t signals_every = 1;
+  std::string errors = {};         // for backends with sites
+  std::int64_t signals_every = 1;  // for both
   io::ExistingFile existing = io::ExistingFile::refuse;
   std::int64_t next_step = 1;  // of a resumed run
 };
@@ -76,6 +79,9 @@ class Supervisor {
 
   /// Of these, the ones in recovery: not forced, not by the kill switch.
   std::int64_t recovered_count() const { return recovered_count_; }
+
+  /// Of these, the ones in standing recovery by the last decision.
+  std::int64_t standing_count() const { return standing_count_; }
 
   /// One more listener; it must outlive the steps.
   void add_listener(OutcomeListener& listener) { listeners_.push_back(&listener); }
@@ -119,7 +125,7 @@ class Supervisor {
     return mode_ == Mode::armed && !settings_.choose && step > settings_.watch_steps;
   }
 
-  /// Journal lines and signal rows that the disk did not take.
+  /// Journal lines and rows of signals and errors that the disk did not take.
   std::uint64_t dropped() const;
 
   /// Waits until all lines and rows are with the operating system, for each file at most so long; whether they are.
@@ -139,6 +145,7 @@ class Supervisor {
   SelfAudit audit_;
   std::optional<RunJournal> journal_;
   std::optional<SignalsLog> signals_;
+  std::optional<ErrorsLog> errors_;
   std::vector<OutcomeListener*> listeners_;  // these, then those that were added
   Mode mode_ = Mode::armed;
   StepPlan plan_;                    // of the step that has begun last
@@ -147,6 +154,7 @@ class Supervisor {
   std::vector<UnitIndex> in_recovery_;
   std::vector<UnitIndex> recovered_;  // by the plan, or instead
   std::int64_t recovered_count_ = 0;
+  std::int64_t standing_count_ = 0;
   Outcome outcome_;
   Alarm alarm_;
 };

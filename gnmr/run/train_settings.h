@@ -101,7 +101,7 @@ using Texts = std::vector<std::string>;
   X(std::int64_t, keep_checkpoints, 2, "Output", "N", "Older ones of this run are deleted; 0: keep all")              \
   X(std::int64_t, checkpoint_retry, 20, "Output", "SECONDS",                                                          \
     "How long to retry if the last checkpoint cannot be written")                                                     \
-  X(std::int64_t, signals_every, 1, "Output", "N", "Steps from one row of all ratios to the next; 0: none")           \
+  X(std::int64_t, signals_every, 1, "Output", "N", "Steps from one row of ratios and errors to the next; 0: none")    \
   X(bool, resume, false, "Output", "", "Continue from the last checkpoint in --out; if there is none, start the run") \
   X(std::int64_t, resume_step, 0, "Output", "N",                                                                      \
     "With --resume: continue from the checkpoint of this step; 0: the last one")

@@ -185,6 +185,7 @@ void RunBuilder::start_supervisor(const RestoredControl& restored) {
   if (writer.writes() && parts_.has_controller()) {
     files.journal = writer.folder().journal();
     files.signals = writer.folder().signals();
+    if (uses_errors()) files.errors = writer.folder().errors();
     files.signals_every = parts_.settings.signals_every;
   }
   run::Supervisor& supervisor = parts_.supervisor.emplace(parts_.units->units(), supervision(), files);

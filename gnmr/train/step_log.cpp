@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gnmr/train/step_log.h"
 
+#include <algorithm>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "gnmr/train/schedule.h"
@@ -23,14 +25,28 @@ void StepLog::reported(const run::ReportedRun& run) {
   if (run.ran != PassKind::step) {
     ++(run.ran == PassKind::trial ? counts.trials : counts.replays);
     outcome_.seconds.reruns += run.notes.rerun->seconds;
+    count_rerun(run);
   }
   if (!run.is_first) return;
   counts.alarms += outcome.alarmed ? 1U : 0U;
   counts.dismissed += outcome.dismissed ? 1U : 0U;
   counts.risks += run.norms_dropped ? 0 : outcome.alarm.risks.size();
-  counts.unit_steps += norms.size();
-  counts.recovered_steps += static_cast<std::uint64_t>(run.notes.recovered);
+  counts.high.unit_steps += norms.size();
+  counts.high.recovered += static_cast<std::uint64_t>(run.notes.recovered);
+  counts.high.standing += static_cast<std::uint64_t>(run.notes.standing);
   counts.held += run.report.held ? 1U : 0U;
+}
+
+/// With lag 0 a rerun is one more pass of the step; with lag 1 it is a step, whose units in recovery are counted
+/// anyway.
+void StepLog::count_rerun(const run::ReportedRun& run) {
+  const auto units = static_cast<std::int64_t>(run.report.norms.size());
+  const bool is_trial = run.ran == PassKind::trial;
+  const auto in_recovery = static_cast<std::int64_t>(supervisor_.in_recovery().size());
+  std::int64_t high = is_trial ? units : in_recovery;
+  if (run.is_first) high = is_trial ? units - std::min(units, run.notes.recovered) : 0;
+  rerun_high_ += high;
+  outcome_.control.high.rerun_high += static_cast<std::uint64_t>(high);
 }
 
 void StepLog::finished(const Step& step) {
@@ -46,7 +62,9 @@ void StepLog::finished(const Step& step) {
                       .tokens = writer_.info().batch_tokens,
                       .seconds = step.seconds,
                       .recovered = step.recovered,
-                      .high = step.high};
+                      .high = step.high,
+                      .standing = step.standing,
+                      .rerun_high = std::exchange(rerun_high_, 0)};
   if (step.plan.batch != line.step) line.batch = step.plan.batch;
   writer_.write(line);
   observer_.stepped(line);

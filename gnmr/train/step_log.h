@@ -24,6 +24,7 @@ struct Step {
   BatchNumbers numbers = {};
   double learning_rate = 0;
   std::int64_t recovered = 0;
+  std::int64_t standing = 0;  // of these
   std::int64_t high = 0;
   double seconds = 0;        // of all of it, but for
   double aside_seconds = 0;  // what only an experiment measures
@@ -45,6 +46,7 @@ class StepLog : public run::OutcomeListener {
   void finished(const Step& step);
 
  private:
+  void count_rerun(const run::ReportedRun& run);
   void write_evidence(const Step& step);
 
   RunWriter& writer_;
@@ -52,6 +54,7 @@ class StepLog : public run::OutcomeListener {
   const run::Supervisor& supervisor_;
   BatchRunner& runner_;
   run::TrainOutcome& outcome_;
+  std::int64_t rerun_high_ = 0;  // of the step that is not finished
 };
 
 }  // namespace gnmr::train

@@ -65,6 +65,7 @@ void Trainer::take_step(std::int64_t number) {
       const Stopwatch stopwatch(parts_.outcome.seconds.control);
       now.plan = supervisor.begin(number);
       now.recovered = supervisor.recovered_count();
+      now.standing = supervisor.standing_count();
       units.request(supervisor.high(), supervisor.in_recovery());
     }
     if (is_first) recovered_by_step_.emplace_back(supervisor.high().begin(), supervisor.high().end());
@@ -131,7 +132,8 @@ Action Trainer::report(const Step& step) {
                       .clip_coefficient = numbers.update.clip,
                       .rerun = {},
                       .errors = numbers.errors,
-                      .recovered = step.recovered};
+                      .recovered = step.recovered,
+                      .standing = step.standing};
   if (step.is_rerun()) notes.rerun = parts_.held.compare(step.plan.batch, numbers, parts_.ranks);
   parts_.held.drop(step.plan.batch);
   const Outcome& outcome =

@@ -49,8 +49,8 @@ def attach(
     - `max_o`: units in recovery at one time, a count or a share (the budget).
     - `recipe`: gives each linear layer a low path of our own (`python -m gnmr recipes`, or a JSON file). None: layers
       are switched by what `register_switch` knows of; where that is nothing they are only watched.
-    - `out`: a folder for journal.jsonl, signals.bin and the kill switch `control`. A journal that is there already is
-      continued where `resume_step`, the next step, is given, else it is an error.
+    - `out`: a folder for journal.jsonl, signals.bin, errors.bin (with a patrol) and the kill switch `control`. A
+      journal that is there already is continued where `resume_step`, the next step, is given, else it is an error.
     - `watch`: nothing is switched. `quiet`: nothing is printed.
 
     Options (`gnmr.options.AttachOptions`):
@@ -127,6 +127,7 @@ def attach(
             disarm_after=settings["disarm_after"],
             journal=os.path.join(folder, "journal.jsonl") if folder else "",
             signals=os.path.join(folder, "signals.bin") if folder else "",
+            errors=os.path.join(folder, "errors.bin") if folder and patrol is not None else "",
             # A row has a number per unit: with many of them every step would be most of what is written.
             signals_every=max(1, len(joined.found.units) // 1000),
             existing="refuse" if next_step is None else "resume",

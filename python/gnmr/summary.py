@@ -34,6 +34,7 @@ class UnitCounts:
     denials: int = 0
     futile: int = 0
     recovery_steps: int = 0
+    standing_steps: int = 0  # of these, in standing recovery
     would_be: int = 0  # admissions that were not carried out: in watch
     error_over_limit: float = 0.0  # the largest that a trial found above its limit; 0: none was
 
@@ -45,6 +46,7 @@ class Tally:
     steps: int = 0
     alarms: int = 0
     reruns: int = 0
+    rerun_unit_steps: int = 0  # unit passes of reruns in high precision: all units in a trial
     denied_steps: int = 0  # in which the budget had no room for a unit
     most_wanted: int = 0  # units that were in recovery or denied in one step
     verdicts: Counter[str] = field(default_factory=Counter)  # of trials
@@ -54,6 +56,8 @@ class Tally:
         """A step in which something happened."""
         self.alarms += result.alarmed
         self.reruns += bool(result.rerun)
+        if result.rerun:
+            self.rerun_unit_steps += len(units) if result.rerun == "trial" else len(outcome.decision.recovered)
         if outcome.verdict != "none":
             self.verdicts[outcome.verdict] += 1
         decision = outcome.decision
@@ -71,6 +75,8 @@ class Tally:
         else:
             for index in recovered:
                 of(index).recovery_steps += 1
+            for index in decision.standing:
+                of(index).standing_steps += 1
             for index in decision.admitted:
                 of(index).admissions += 1
             for index in denied:
@@ -122,6 +128,21 @@ class UnitSummary:
 
 
 @dataclass(frozen=True)
+class HighShares:
+    """Why units ran in high precision, of all unit-steps. Reruns are beyond the budget; a trial of every step would
+    add 1."""
+
+    acute: float  # in recovery, but for standing ones
+    standing: float  # in standing recovery
+    reruns: float  # of steps that ran again: all units in a trial, those in recovery in a replay
+
+    @property
+    def total(self) -> float:
+        """All of it."""
+        return self.acute + self.standing + self.reruns
+
+
+@dataclass(frozen=True)
 class Advice:
     """Something to do, and the name of the rule that says so."""
 
@@ -148,6 +169,19 @@ class Summary:
     refreshes: int = 0  # scales of this process that were renewed early
     fault: str = ""
     advice: tuple[Advice, ...] = ()
+    standing_steps: int = 0  # unit-steps in standing recovery
+    rerun_unit_steps: int = 0  # unit passes of reruns in high precision
+
+    @property
+    def high_shares(self) -> HighShares:
+        """Why units ran in high precision."""
+        whole = self.steps * len(self.units)
+        recovered = sum(unit.recovery_steps for unit in self.units)
+        return HighShares(
+            _ratio(recovered - self.standing_steps, whole),
+            _ratio(self.standing_steps, whole),
+            _ratio(self.rerun_unit_steps, whole),
+        )
 
     @property
     def recovery_share(self) -> float:
@@ -160,12 +194,15 @@ class Summary:
     __repr__ = __str__
 
     def _head(self) -> list[str]:
+        shares = self.high_shares
         verdicts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(self.verdicts.items())) or "none"
         return [
             f"gnmr: {self.mode}, {self.steps} steps, {self.alarms} with an alarm, {self.reruns} run again "
             f"(trials: {verdicts})",
-            f"{budget_text(self.budget, len(self.units))}; {self.recovery_share:.2%} of unit-steps in recovery; "
+            f"{budget_text(self.budget, len(self.units))}; "
             f"units denied in {self.denied_steps} steps" + _NOW.get(self.mode, ""),
+            f"{shares.total:.2%} of unit-steps in high precision: {shares.acute:.2%} acute recovery, "
+            f"{shares.standing:.2%} standing recovery, {shares.reruns:.2%} reruns",
             *([f"{self.refreshes} scales renewed before their interval was over"] if self.refreshes else []),
         ]
 
@@ -242,6 +279,8 @@ def summarize(
         int(options.warmup_samples),
         refreshes,
         fault,
+        standing_steps=sum(counts.standing_steps for counts in tally.units.values()),
+        rerun_unit_steps=tally.rerun_unit_steps,
     )
 
 

@@ -43,7 +43,7 @@ struct Parts {  // the arguments that are neither units nor options
   bool watch, can_rerun;
   Names rules, places;
   std::vector<double> expected;
-  std::string journal, signals, existing;
+  std::string journal, signals, errors, existing;
 };
 
 std::unique_ptr<Supervisor> make(std::vector<Unit> units, const Options& options, const Parts& parts) {
@@ -58,6 +58,7 @@ std::unique_ptr<Supervisor> make(std::vector<Unit> units, const Options& options
                       .expected_errors = parts.expected};
   const run::SupervisorFiles files{.journal = parts.journal,
                                    .signals = parts.signals,
+                                   .errors = parts.errors,
                                    .signals_every = parts.signals_every,
                                    .existing = existing_file(parts.existing),
                                    .next_step = parts.next_step};
@@ -229,7 +230,7 @@ void bind_supervisor(nb::module_& module) {
                    "thread at a time.");
   supervisor.def(nb::new_([](std::vector<Unit> units, const Options& options, bool watch, std::int64_t watch_steps,
                              Names rules, Names places, std::vector<double> expected, bool can_rerun,
-                             std::int64_t disarm_after, std::string journal, std::string signals,
+                             std::int64_t disarm_after, std::string journal, std::string signals, std::string errors,
                              std::int64_t signals_every, std::string existing, std::int64_t next_step) {
                    return make(std::move(units), options,
                                {.watch_steps = watch_steps,
@@ -243,11 +244,12 @@ void bind_supervisor(nb::module_& module) {
                                 .expected = std::move(expected),
                                 .journal = std::move(journal),
                                 .signals = std::move(signals),
+                                .errors = std::move(errors),
                                 .existing = std::move(existing)});
                  }),
                  "units"_a, "options"_a = Options{}, nb::kw_only(), "watch"_a = false, "watch_steps"_a = 0,
                  "rules"_a = Names{}, "places"_a = Names{}, "expected"_a = std::vector<double>{}, "can_rerun"_a = false,
-                 "disarm_after"_a = 0, "journal"_a = "", "signals"_a = "", "signals_every"_a = 1,
+                 "disarm_after"_a = 0, "journal"_a = "", "signals"_a = "", "errors"_a = "", "signals_every"_a = 1,
                  "existing"_a = "refuse", "next_step"_a = 1,
                  "Units in forward order. `places` names the errors that a trial measures of each unit.");
   bind_steps(supervisor);

@@ -41,15 +41,15 @@ bool is_data(const std::string& name) {
   return name.ends_with(".safetensors") || name.ends_with(".gnmr") || name == "config.json";
 }
 
-/// All ratios by step, as bits: NaN is equal to itself.
-std::map<std::int64_t, std::vector<std::uint32_t>> signals_of(const std::string& run) {
+/// All numbers of signals.bin or errors.bin by step, as bits: NaN is equal to itself.
+std::map<std::int64_t, std::vector<std::uint32_t>> signals_of(const std::string& path) {
   std::map<std::int64_t, std::vector<std::uint32_t>> rows;
-  if (!is_there(run + "/signals.bin")) return rows;
-  io::SignalsReader reader(run + "/signals.bin");
+  if (!is_there(path)) return rows;
+  io::SignalsReader reader(path);
   for (io::SignalsRow row; reader.next(row);) {
     rows.erase(rows.lower_bound(row.step), rows.end());
     std::vector<std::uint32_t>& bits = rows[row.step];
-    for (const float ratio : row.ratios) bits.push_back(std::bit_cast<std::uint32_t>(ratio));
+    for (const float value : row.values) bits.push_back(std::bit_cast<std::uint32_t>(value));
   }
   return rows;
 }
@@ -197,7 +197,9 @@ std::string run_difference(const std::string& expected, const std::string& run, 
     found.push_back(list_difference("journal.jsonl", testing::decisions_of(expected), testing::decisions_of(run)));
     found.push_back(list_difference("journal.jsonl, trials", trials_of(expected), trials_of(run)));
   }
-  found.push_back(map_difference("signals.bin", signals_of(expected), signals_of(run)));
+  for (const std::string name : {"signals.bin", "errors.bin"}) {
+    found.push_back(map_difference(name, signals_of(expected + "/" + name), signals_of(run + "/" + name)));
+  }
   found.push_back(map_difference("evidence.jsonl", evidence_of(expected), evidence_of(run)));
   found.push_back(map_difference("harm.jsonl", harm_of(expected), harm_of(run)));
   for (const char* const trace : {"norms", "errors"}) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 
 #include "abuse/same_run.h"
@@ -19,6 +20,10 @@ namespace gnmr::abuse {
 namespace {
 
 namespace fs = std::filesystem;
+
+/// What `gnmr report` reads of a run.
+constexpr std::array<const char*, 6> kReportedFiles{"run.json",    "metrics.jsonl", "journal.jsonl",
+                                                    "signals.bin", "errors.bin",    "faults.csv"};
 using test::content_of;
 using test::put_file;
 
@@ -85,7 +90,7 @@ class SampleMaker {
   void make_sample_run() {
     const std::string folder = made("sample-run");
     test::write_sample_run(folder + "/run", {.with_trials = true});
-    for (const char* const file : {"run.json", "metrics.jsonl", "journal.jsonl", "signals.bin", "faults.csv"}) {
+    for (const char* const file : kReportedFiles) {
       add(folder, std::string("run/") + file, {"report", "-q", "run"});
     }
     for (const char* const file : {"run.json", "metrics.jsonl", "journal.jsonl"}) {
@@ -256,7 +261,7 @@ void SampleMaker::make_trained() {
     // What a run goes on from matters most.
     for (int times = 0; times < (newest ? 3 : 1); ++times) trained.push_back(sample);
   }
-  for (const char* const file : {"run.json", "metrics.jsonl", "journal.jsonl", "signals.bin", "faults.csv"}) {
+  for (const char* const file : kReportedFiles) {
     add(folder, std::string("run/") + file, {"report", "run"});
   }
   add(folder, "run/journal.jsonl", {"explain", "run"});

@@ -55,11 +55,11 @@ TEST(SignalsFile, RatiosAreWrittenAndRead) {
     const std::vector<SignalsRow> rows = read_rows(reader);
     ASSERT_EQ(rows.size(), 2U);
     EXPECT_EQ(rows[0].step, 10);
-    EXPECT_EQ(rows[0].ratios, (std::vector<float>{1, 1, 1}));
+    EXPECT_EQ(rows[0].values, (std::vector<float>{1, 1, 1}));
     EXPECT_EQ(rows[1].step, 20);
-    EXPECT_FLOAT_EQ(rows[1].ratios[0], 2);
-    EXPECT_TRUE(std::isnan(rows[1].ratios[1]));
-    EXPECT_TRUE(std::isinf(rows[1].ratios[2]));
+    EXPECT_FLOAT_EQ(rows[1].values[0], 2);
+    EXPECT_TRUE(std::isnan(rows[1].values[1]));
+    EXPECT_TRUE(std::isinf(rows[1].values[2]));
   }
 }
 
@@ -91,8 +91,11 @@ TEST(SignalsFile, ATornRowIsToldAndCutWhenResumed) {
 TEST(SignalsFile, OtherFilesAreErrorsAndStayAsTheyAre) {
   const test::TemporaryFolder folder;
   const std::string path = folder.file("a");
-  for (const std::string& content : {std::string(), std::string("GNMRSIGS"), std::string("step,a,b,c\n1,2,3,4\n"),
-                                     std::string("GNMRSIGS\x02\0\0\0\x03\0\0\0", 16)}) {
+  for (const std::string& content :
+       {std::string(), std::string("GNMRSIGS"), std::string("step,a,b,c\n1,2,3,4\n"),
+        std::string("GNMRSIGS\x02\0\0\0\x03\0\0\0", 16), std::string("GNMRSIGS\x03\0\0\0\x03\0\0\0", 16),
+        std::string("GNMRSIGS\x02\0\0\0\x03\0\0\0\0\0\0\0", 20),
+        std::string("GNMRSIGS\x02\0\0\0\x03\0\0\0\x11\0\0\0", 20)}) {
     put_file(path, content);
     EXPECT_TRUE(error_of<Error>([&] { SignalsReader{path}; }).starts_with(path));
   }
@@ -104,6 +107,69 @@ TEST(SignalsFile, OtherFilesAreErrorsAndStayAsTheyAre) {
   EXPECT_THROW(SignalsWriter({.path = path, .unit_count = 4, .existing = ExistingFile::resume}), Error);
 }
 
+void write_errors(const SignalsSettings& settings) {
+  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+  SignalsWriter writer(settings);
+  writer.write(5, std::vector<double>{0.25, 0.5, 1, kNone, kNone, kNone});
+  writer.write(6, std::vector<double>{kNone, 2, std::numeric_limits<double>::infinity()});
+  EXPECT_TRUE(writer.close(std::chrono::seconds(20)));
+}
+
+TEST(SignalsFile, SitesOfUnitsStandSideBySide) {
+  const test::TemporaryFolder folder;
+  const std::string path = folder.file("errors.bin");
+  write_errors({.path = path, .unit_count = 2, .sites = 3});
+  const std::string content = content_of(path);
+  ASSERT_EQ(content.size(), 20U + 2 * (8 + 6 * 4));
+  EXPECT_EQ(content.substr(0, 20), std::string("GNMRSIGS\x02\0\0\0\x02\0\0\0\x03\0\0\0", 20));
+  EXPECT_EQ(content.substr(20, 16), std::string("\x05\0\0\0\0\0\0\0\0\0\x80\x3E\0\0\0\x3F", 16));
+  SignalsReader reader(path);
+  EXPECT_EQ(reader.unit_count(), 2U);
+  EXPECT_EQ(reader.sites(), 3U);
+  EXPECT_EQ(reader.row_count(), 2U);
+  EXPECT_FALSE(reader.torn());
+  const std::vector<SignalsRow> rows = read_rows(reader);
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[0].step, 5);
+  ASSERT_EQ(rows[0].values.size(), 6U);
+  EXPECT_EQ(rows[0].values[2], 1.0F);
+  EXPECT_TRUE(std::isnan(rows[0].values[3]));
+  EXPECT_TRUE(std::isinf(rows[1].values[2]));
+  for (std::size_t i = 3; i < 6; ++i) EXPECT_TRUE(std::isnan(rows[1].values[i])) << "what was not given";
+}
+
+TEST(SignalsFile, AFileWithSitesIsContinuedOnlyAsSuch) {
+  const test::TemporaryFolder folder;
+  const std::string path = folder.file("errors.bin");
+  write_errors({.path = path, .unit_count = 2, .sites = 3});
+  const std::string whole = content_of(path);
+  for (std::size_t cut = 1; cut < 32; ++cut) {
+    put_file(path, whole.substr(0, whole.size() - cut));
+    SignalsReader reader(path);
+    EXPECT_TRUE(reader.torn());
+    EXPECT_EQ(read_rows(reader).size(), 1U);
+  }
+  put_file(path, whole + "torn");
+  write_errors({.path = path, .unit_count = 2, .sites = 3, .existing = ExistingFile::resume});
+  EXPECT_EQ(content_of(path), whole + whole.substr(20));
+  for (const std::uint32_t sites : {0U, 2U, 4U}) {
+    EXPECT_THROW(SignalsWriter({.path = path, .unit_count = 2, .sites = sites, .existing = ExistingFile::resume}),
+                 Error);
+  }
+  EXPECT_THROW(SignalsWriter({.path = folder.file("new"), .unit_count = 2, .sites = 17}), Error);
+  EXPECT_EQ(content_of(path), whole + whole.substr(20));
+}
+
+TEST(SignalsFile, AHugeCountOfUnitsAndSitesTakesNoMemory) {
+  const test::TemporaryFolder folder;
+  put_file(folder.file("a"), std::string("GNMRSIGS\x02\0\0\0\xFF\xFF\xFF\xFF\x10\0\0\0 rest", 25));
+  SignalsReader reader(folder.file("a"));
+  SignalsRow row;
+  EXPECT_FALSE(reader.next(row));
+  EXPECT_TRUE(reader.torn());
+  EXPECT_EQ(row.values.capacity(), 0U);
+}
+
 TEST(SignalsFile, AHugeUnitCountTakesNoMemory) {
   const test::TemporaryFolder folder;
   put_file(folder.file("a"), std::string("GNMRSIGS\x01\0\0\0\xFF\xFF\xFF\xFF rest", 21));
@@ -111,7 +177,7 @@ TEST(SignalsFile, AHugeUnitCountTakesNoMemory) {
   SignalsRow row;
   EXPECT_FALSE(reader.next(row));
   EXPECT_TRUE(reader.torn());
-  EXPECT_EQ(row.ratios.capacity(), 0U);
+  EXPECT_EQ(row.values.capacity(), 0U);
 }
 
 }  // namespace

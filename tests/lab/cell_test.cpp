@@ -118,6 +118,31 @@ TEST_F(Cell, AnOracleSwitchesWhateverTheJournalSays) {
   EXPECT_DOUBLE_EQ(cell->harm->recall(), 1);
 }
 
+TEST_F(Cell, SharesOfHighPrecisionAddUp) {
+  test::FakeRun run = fake("gnmr");
+  run.burst_step = 30;
+  run.says_why_high = true;
+  run.trials = {{.step = 30, .verdict = "numeric"}};
+  test::write_fake_run(run);
+  const std::optional<CellResult> cell = measure_run(folder_.file("run"));
+  ASSERT_TRUE(cell && cell->high_shares);
+  // In recovery in steps 31 to 40; step 30 ran again with all four units high.
+  EXPECT_NEAR(cell->high_shares->acute, 10.0 / 160, 1e-12);
+  EXPECT_EQ(cell->high_shares->standing, 0);
+  EXPECT_NEAR(cell->high_shares->reruns, 4.0 / 160, 1e-12);
+  EXPECT_NEAR(cell->high_shares->acute + cell->high_shares->standing, cell->share_mean, 1e-12);
+  const CellResult read = parse_cell(write_cell(*cell), "cell");
+  EXPECT_EQ(read.high_shares, cell->high_shares);
+}
+
+TEST_F(Cell, SharesAreUnknownWhereTheFilesDoNotSay) {
+  test::write_fake_run(fake("gnmr"));
+  const std::optional<CellResult> cell = measure_run(folder_.file("run"));
+  ASSERT_TRUE(cell);
+  EXPECT_FALSE(cell->high_shares) << "metrics of an earlier version";
+  EXPECT_EQ(write_cell(*cell).find("high_shares"), std::string::npos);
+}
+
 TEST_F(Cell, FilesOfBeforeAreRead) {
   const CellResult cell = parse_cell(
       R"({"version":1,"arm":"gnmr","seed":0,"run":"runs/gnmr-seed0","finished":true,"steps":400,"units":28,"loss":1.7,
@@ -126,7 +151,7 @@ TEST_F(Cell, FilesOfBeforeAreRead) {
       "cell");
   ASSERT_TRUE(cell.detection.has_value());
   EXPECT_EQ(cell.detection->faults, 28U);
-  EXPECT_FALSE(cell.detection->largest_delay || cell.harm || cell.reruns);
+  EXPECT_FALSE(cell.detection->largest_delay || cell.harm || cell.reruns || cell.high_shares);
   EXPECT_DOUBLE_EQ(cell.step_ms_with_reruns(), 70);
 }
 

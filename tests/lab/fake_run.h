@@ -24,6 +24,7 @@ struct FakeRun {
   std::int64_t fault_last = 0;  // last step of a fault that begins with the burst; 0: no faults.csv, no faults.jsonl
   std::vector<run::HarmLine> harm = {};       // written where settings.experiment.harm is true
   std::vector<io::JournalTrial> trials = {};  // steps that ran again
+  bool says_why_high = false;                 // metrics.jsonl has `standing` and `rerun_high`
 };
 
 inline const std::vector<std::string>& fake_unit_names() {
@@ -72,13 +73,17 @@ inline void write_fake_run(const FakeRun& fake) {
   journal.header(controller.units(), controller.options(), "");
   std::size_t recovered = 0;
   for (std::int64_t step = 1; step <= fake.steps_done; ++step) {
+    std::int64_t rerun_high = 0;
+    for (const io::JournalTrial& trial : fake.trials) rerun_high += trial.step == step ? 4 : 0;
     metrics.write(run::TrainLine{.step = step,
                                  .loss = 5 - 0.01 * static_cast<double>(step),
                                  .applied = step != 3,
                                  .tokens = 8,
                                  .seconds = 0.001 * static_cast<double>(step),
                                  .recovered = static_cast<std::int64_t>(recovered),
-                                 .high = static_cast<std::int64_t>(recovered)});
+                                 .high = static_cast<std::int64_t>(recovered),
+                                 .standing = fake.says_why_high ? std::optional<std::int64_t>(0) : std::nullopt,
+                                 .rerun_high = fake.says_why_high ? std::optional(rerun_high) : std::nullopt});
     const bool burst = fake.burst_step > 0 && step >= fake.burst_step && step < fake.burst_step + 3;
     const std::vector<double> norms{burst ? 20.0 : 1.0, 1.0, 1.0, 1.0};
     controller.begin(step);

@@ -45,6 +45,10 @@ def test_a_recovery_is_counted() -> None:
     assert (first.name, first.admissions, first.recovery_steps) == (FAULTY, 1, 3) and first.error_over_limit > 1
     assert first.recovery_share == pytest.approx(3 / 24)
     assert all(unit.admissions == 0 and unit.is_sampled for unit in summary.units[1:])
+    # Three unit-steps in recovery, and a trial of all eight units, of 24 steps of eight units.
+    shares = summary.high_shares
+    assert (shares.acute, shares.standing, shares.reruns) == pytest.approx((3 / 192, 0, 8 / 192))
+    assert shares.total == pytest.approx(11 / 192) and "1.56% acute recovery" in str(summary)
     text = str(summary)
     assert "budget: 1 of 8 units (12.5%)" in text and "1 numeric" in text and FAULTY in text and "3 (12.5%)" in text
     assert repr(summary) == text and asdict(summary)["units"][0]["name"] == FAULTY
@@ -84,6 +88,13 @@ def units(*rows: UnitSummary) -> tuple[UnitSummary, ...]:
 CALM = Summary("armed", 1000, units(), 1, 1, 0, 0, True, 0, 0, {}, 100)
 ROW = UnitSummary("a", 1, 2.0, 30, 0.03, 0, 0, True)
 LOUD = replace(CALM, alarms=10, reruns=10, verdicts={"numeric": 10}, units=units(ROW))
+
+
+def test_shares_of_high_precision_add_up() -> None:
+    rows = (ROW, replace(ROW, name="b", recovery_steps=70))
+    shares = replace(CALM, units=rows, standing_steps=60, rerun_unit_steps=4).high_shares
+    assert (shares.acute, shares.standing, shares.reruns) == (40 / 2000, 60 / 2000, 4 / 2000)
+    assert shares.total == pytest.approx((30 + 70 + 4) / 2000)
 
 
 @pytest.mark.parametrize(

@@ -219,6 +219,19 @@ TEST_F(MemoryLimit, Signals) {
   });
 }
 
+TEST_F(MemoryLimit, Errors) {
+  {
+    io::SignalsWriter writer({.path = at("errors.bin"), .unit_count = 28, .sites = 3, .in_background = false});
+    const std::vector<double> errors(28 * 3, 0.03);
+    for (std::int64_t step = 1; step <= 40; ++step) writer.write(step, errors);
+  }
+  check(at("errors.bin"), [](const std::string& path) {
+    io::SignalsReader reader(path);
+    io::SignalsRow row;
+    while (reader.next(row)) continue;
+  });
+}
+
 TEST_F(MemoryLimit, FilesOfARun) {
   test::FakeRun fake{.steps_done = 12, .burst_step = 5, .fault_last = 7};
   fake.settings.out = at("run");
@@ -272,8 +285,10 @@ TEST_F(MemoryLimit, ReportsOfRuns) {
         at("run/") + name, [this](const std::string&) { report::make_report(at("run"), {.plain = true}); }, 40);
   }
   // Damaged signals are left out with a remark, so not every one is refused.
-  check(
-      at("run/signals.bin"), [this](const std::string&) { report::make_report(at("run"), {.plain = true}); }, 80);
+  for (const char* const name : {"run/signals.bin", "run/errors.bin"}) {
+    check(
+        at(name), [this](const std::string&) { report::make_report(at("run"), {.plain = true}); }, 80);
+  }
 }
 
 TEST_F(MemoryLimit, DeepNestingEndsNoProgram) {

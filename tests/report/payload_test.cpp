@@ -31,6 +31,17 @@ TEST(Payload, RatiosAsBytes) {
   EXPECT_EQ(ratio_byte(2.0F) - ratio_byte(1.0F), 21);
 }
 
+TEST(Payload, ErrorsAsBytes) {
+  EXPECT_EQ(error_byte(std::numeric_limits<float>::quiet_NaN()), 0);
+  EXPECT_EQ(error_byte(std::numeric_limits<float>::infinity()), 255);
+  EXPECT_EQ(error_byte(-1.0F), 255);
+  EXPECT_EQ(error_byte(0.0F), 1);
+  EXPECT_EQ(error_byte(1.0F / 4096), 1);
+  EXPECT_EQ(error_byte(1.0F), 254);
+  EXPECT_EQ(error_byte(100.0F), 254);
+  EXPECT_EQ(error_byte(0.5F) - error_byte(0.25F), 21);
+}
+
 TEST(Payload, IsJsonThatCannotEndItsElement) {
   RunView run;
   run.losses.train.add(1, 5.5);

@@ -3,11 +3,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 
 #include "gnmr/core/error.h"
 #include "gnmr/report/audit.h"
 #include "gnmr/report/run_files.h"
+#include "gnmr/report/run_view.h"
+#include "gnmr/report/story.h"
 #include "io/temporary_folder.h"
 #include "report/sample_run.h"
 
@@ -25,6 +29,91 @@ class ReportOf : public ::testing::Test {
   void remove(const std::string& name) { std::filesystem::remove(at(name)); }
   test::TemporaryFolder folder_;
 };
+
+TEST_F(ReportOf, ChronicUnitsAreMarkedAndListed) {
+  test::write_sample_run(at("run"), {});
+  const RunView view = make_run_view(read_run_files(at("run"), {}), {});
+  ASSERT_TRUE(view.chronic);
+  ASSERT_EQ(view.chronic->units.size(), 1U) << "ten steps of trouble in another unit are not chronic";
+  const ChronicUnit& unit = view.chronic->units[0];
+  EXPECT_EQ(unit.unit, test::kChronicUnit);
+  EXPECT_EQ(unit.name, "layers.0.attention.out");
+  EXPECT_EQ(unit.place, "input_gradient");
+  EXPECT_NEAR(unit.error, 0.3, 0.02);
+  ASSERT_TRUE(view.errors);
+  EXPECT_EQ(view.errors->chronic, std::vector<std::size_t>{test::kChronicUnit});
+  EXPECT_EQ(view.errors->map.unit_count, 28U);
+  EXPECT_EQ(view.errors->map.at(5, 103), 0.8F) << "step 104, in which every third unit was measured";
+  EXPECT_TRUE(std::isnan(view.errors->map.at(5, 104)));
+  const std::string page = make_report(at("run"), {}).html;
+  EXPECT_TRUE(has(page, "data-chart=\"errors\""));
+  EXPECT_TRUE(has(page, "\"chronic\":[3]"));
+  const std::string plain = make_report(at("run"), {.plain = true}).html;
+  EXPECT_TRUE(has(plain, "<h2>Chronic units</h2>"));
+  EXPECT_TRUE(has(plain, "input_gradient"));
+  const Story story = make_story(read_run_records(at("run")), {});
+  const std::vector<std::string> lines = summary_lines(story.summary);
+  EXPECT_NE(std::find_if(lines.begin(), lines.end(),
+                         [&](const std::string& line) {
+                           return line.starts_with("chronic units") &&
+                                  has(line, "layers.0.attention.out (input_gradient");
+                         }),
+            lines.end());
+  EXPECT_TRUE(has(story_json(story), R"("chronic_units":[{)"));
+}
+
+TEST_F(ReportOf, HighPrecisionIsSplitByReason) {
+  test::write_sample_run(at("run"), {.with_trials = true});
+  const RunFiles run = read_run_files(at("run"), {});
+  std::int64_t recovered = 0;
+  for (const run::TrainLine& line : run.metrics->train) recovered += *line.recovered;
+  ASSERT_GT(recovered, 0);
+  const Story story = make_story(run, {});
+  ASSERT_TRUE(story.summary.high);
+  EXPECT_DOUBLE_EQ(story.summary.high->acute, static_cast<double>(recovered) / (200 * 28));
+  EXPECT_DOUBLE_EQ(story.summary.high->reruns, 1.0 / 200) << "the trial of step 45";
+  EXPECT_DOUBLE_EQ(story.summary.high->total(), static_cast<double>(recovered + 28) / (200 * 28));
+  const std::vector<std::string> lines = summary_lines(story.summary);
+  EXPECT_EQ(std::count_if(lines.begin(), lines.end(),
+                          [&](const std::string& line) {
+                            return line.starts_with("high precision") && has(line, "0.50% reruns");
+                          }),
+            1);
+  EXPECT_TRUE(has(story_json(story), R"("high_shares":{)"));
+  EXPECT_TRUE(has(make_report(at("run"), {}).html, "high precision with reruns"));
+  test::write_sample_run(at("watch"), {.controller = "watch"});
+  EXPECT_FALSE(make_story(read_run_records(at("watch")), {}).summary.high) << "nothing was switched";
+}
+
+TEST_F(ReportOf, RunsWithoutErrorsSayNothingOfThem) {
+  test::write_sample_run(at("run"), {.with_errors = false});
+  const Report report = make_report(at("run"), {});
+  EXPECT_FALSE(has(report.html, "data-chart=\"errors\""));
+  EXPECT_FALSE(has(report.html, "<h2>Chronic units</h2>"));
+  for (const std::string& remark : report.remarks) EXPECT_FALSE(has(remark, "errors.bin")) << remark;
+  for (const std::string& line : summary_lines(make_story(read_run_records(at("run")), {}).summary)) {
+    EXPECT_FALSE(line.starts_with("chronic")) << line;
+  }
+}
+
+TEST_F(ReportOf, DamagedErrorsAreLeftOutOrRefused) {
+  test::write_sample_run(at("run"), {});
+  const std::string errors = content_of(at("run/errors.bin"));
+  put_file(at("run/errors.bin"), errors + "torn");
+  EXPECT_TRUE(has(make_report(at("run"), {}).html, "The last row of errors.bin is torn"));
+  std::string other = errors;
+  other[12] = '\x1D';  // one unit more
+  put_file(at("run/errors.bin"), other);
+  const Report report = make_report(at("run"), {});
+  EXPECT_TRUE(has(report.html, "one of them is damaged and the heat map is left out"));
+  EXPECT_FALSE(has(report.html, "data-chart=\"errors\""));
+  put_file(at("run/errors.bin"), content_of(at("run/signals.bin")));
+  EXPECT_THROW(make_report(at("run"), {}), Error);
+  put_file(at("run/errors.bin"), "something else");
+  EXPECT_THROW(make_report(at("run"), {}), Error);
+  put_file(at("run/errors.bin"), "");
+  EXPECT_FALSE(has(make_report(at("run"), {}).html, "data-chart=\"errors\""));
+}
 
 TEST_F(ReportOf, ARunHasEverySection) {
   test::write_sample_run(at("run"), {});

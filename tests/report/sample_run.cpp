@@ -86,6 +86,7 @@ class SampleWriter {
       journal->header(units_, options, "2026-03-01T09:00:00Z");
       journal->mode({.mode = sample_.controller == "watch" ? Mode::watch : Mode::armed, .why = "as configured"});
     }
+    if (sample_.with_errors) write_errors();
     std::vector<UnitIndex> high;
     for (std::int64_t step = 1; step <= sample_.steps; ++step) {
       const std::vector<double> norms = norms_of(step, high);
@@ -142,6 +143,28 @@ class SampleWriter {
     journal.trial(trial);
   }
 
+  /// In each step a third of the units is measured. One unit has ten steps of trouble, one is chronic in one GEMM.
+  void write_errors() const {
+    constexpr std::size_t kGemms = 3;
+    io::SignalsWriter errors({.path = (directory_ / "errors.bin").string(),
+                              .unit_count = units_.size(),
+                              .sites = kGemms,
+                              .existing = io::ExistingFile::replace,
+                              .in_background = false});
+    for (std::int64_t step = 1; step <= sample_.steps; ++step) {
+      std::vector<double> row(kGemms * units_.size(), std::numeric_limits<double>::quiet_NaN());
+      for (auto unit = static_cast<std::size_t>(step) % 3; unit < units_.size(); unit += 3) {
+        for (std::size_t gemm = 0; gemm < kGemms; ++gemm) {
+          double& error = row[kGemms * unit + gemm];
+          error = 0.02 + 0.01 * static_cast<double>(gemm) + 0.001 * static_cast<double>((unit * 7 + gemm) % 5);
+          if (unit == kChronicUnit && gemm == 1) error = 0.3;
+          if (unit == 5 && step >= 100 && step < 110) error = 0.8;
+        }
+      }
+      errors.write(step, row);
+    }
+  }
+
   double uniform() { return static_cast<double>(random_()) / 4294967296.0; }
 
   void write_info() {
@@ -188,8 +211,9 @@ class SampleWriter {
     const bool applied = std::isfinite(norm);
     out << fmt::format(
         "{{\"kind\":\"train\",\"step\":{},\"loss\":{},\"lr\":0.001,\"grad_norm\":{},\"clip\":0.8,\"applied\":{},"
-        "\"tokens\":2048,\"seconds\":0.11,\"recovered\":{},\"high\":{}}}\n",
-        step, applied ? json_number(loss) : "\"nan\"", json_number(norm), applied, recovered, recovered);
+        "\"tokens\":2048,\"seconds\":0.11,\"recovered\":{},\"high\":{},\"standing\":0,\"rerun_high\":{}}}\n",
+        step, applied ? json_number(loss) : "\"nan\"", json_number(norm), applied, recovered, recovered,
+        sample_.with_trials && step == 45 ? units_.size() : 0);
     if (step % 25 != 0) return;
     const double base = 2.25 + 3.2 * std::exp(-5 * static_cast<double>(step) / 200.0) +
                         sample_.loss_penalty * static_cast<double>(step) / 200.0;

@@ -3,6 +3,7 @@
 // signals are the real thing.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -21,7 +22,11 @@ struct SampleRun {
   double loss_penalty = 0;         // how much worse it ends than it could
   std::string odd_unit_name = {};  // takes the place of the first unit's name
   bool with_trials = false;        // a step was run again for each verdict, and one as a replay
+  bool with_errors = true;         // and errors.bin, in which `kChronicUnit` is chronic
 };
+
+/// The unit whose errors are always far above those of the others; in its input gradient.
+inline constexpr std::size_t kChronicUnit = 3;
 
 /// Writes the directory; files of an earlier run in it are replaced.
 void write_sample_run(const std::string& directory, const SampleRun& sample);

@@ -36,8 +36,14 @@ TEST(Metrics, LinesAreAsDocumented) {
   writer.write(line_of(1));
   writer.write(EvalLine{.step = 50, .loss_high = 2.31, .loss_low = 2.35});
   writer.write(EvalLine{.step = 51, .loss_high = 2.25});
-  writer.write(
-      TrainLine{.step = 2, .loss = kInfinity, .grad_norm = -std::nan(""), .applied = false, .high = 3, .batch = 1});
+  writer.write(TrainLine{.step = 2,
+                         .loss = kInfinity,
+                         .grad_norm = -std::nan(""),
+                         .applied = false,
+                         .high = 3,
+                         .standing = 1,
+                         .rerun_high = 28,
+                         .batch = 1});
   ASSERT_TRUE(writer.close());
   EXPECT_EQ(
       content_of(path),
@@ -46,7 +52,7 @@ TEST(Metrics, LinesAreAsDocumented) {
       "{\"kind\":\"eval\",\"step\":50,\"loss_high\":2.31,\"loss_low\":2.35}\n"
       "{\"kind\":\"eval\",\"step\":51,\"loss_high\":2.25}\n"
       "{\"kind\":\"train\",\"step\":2,\"loss\":\"inf\",\"lr\":0,\"grad_norm\":\"nan\",\"clip\":1,\"applied\":false,"
-      "\"tokens\":0,\"seconds\":0,\"recovered\":0,\"high\":3,\"batch\":1}\n");
+      "\"tokens\":0,\"seconds\":0,\"recovered\":0,\"high\":3,\"standing\":1,\"rerun_high\":28,\"batch\":1}\n");
   const Metrics metrics = read_metrics(path);
   ASSERT_EQ(metrics.train.size(), 2U);
   EXPECT_EQ(metrics.train[0], line_of(1));

@@ -98,8 +98,8 @@ TEST(RunFolder, NeverOverwritesARun) {
 }
 
 TEST(RunFolder, FilesOfSomebodyElseAreLeftAlone) {
-  for (const char* const name : {"metrics.jsonl", "journal.jsonl", "signals.bin", "norms.csv", "faults.csv",
-                                 "checkpoints/step-00000005/model.safetensors", "checkpoints"}) {
+  for (const char* const name : {"metrics.jsonl", "journal.jsonl", "signals.bin", "errors.bin", "norms.csv",
+                                 "faults.csv", "checkpoints/step-00000005/model.safetensors", "checkpoints"}) {
     const TemporaryFolder scratch;
     const RunFolder folder(scratch.file("run"));
     std::filesystem::create_directories(std::filesystem::path(scratch.file(std::string("run/") + name)).parent_path());

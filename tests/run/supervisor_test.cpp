@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -306,6 +308,76 @@ TEST(Supervisor, SignalsAreWrittenEverySoManySteps) {
   EXPECT_EQ(steps, (std::vector<std::int64_t>{5, 10, 15, 20}));
   Supervisor none(units(), {.options = quick_options()}, {.signals = folder.file("none"), .signals_every = 0});
   take_all(none, 1, 3);
+  EXPECT_FALSE(std::filesystem::exists(folder.file("none")));
+}
+
+/// Errors of `kUnits` units with two sites: in each step those of one unit, in turn.
+std::vector<double> errors_at(std::int64_t step) {
+  std::vector<double> errors(2 * kUnits, std::numeric_limits<double>::quiet_NaN());
+  const auto unit = static_cast<std::size_t>(step) % kUnits;
+  errors[2 * unit] = static_cast<double>(step);
+  errors[2 * unit + 1] = 0.5;
+  return errors;
+}
+
+void take_with_errors(const SupervisorFiles& files, std::int64_t first, std::int64_t last) {
+  Supervisor supervisor(units(), {.options = quick_options(), .backend = {.sites = 2}}, files);
+  for (std::int64_t step = first; step <= last; ++step) {
+    supervisor.begin(step);
+    const std::vector<double> values(kUnits, 1.0);
+    // In step 4 nothing is measured.
+    const std::vector<double> errors = step == 4 ? std::vector<double>() : errors_at(step);
+    supervisor.report({.step = step, .norms = values}, {.errors = errors});
+  }
+  EXPECT_TRUE(supervisor.close());
+}
+
+std::vector<io::SignalsRow> rows_of(const std::string& path) {
+  io::SignalsReader reader(path);
+  EXPECT_EQ(reader.sites(), 2U);
+  std::vector<io::SignalsRow> rows;
+  for (io::SignalsRow row; reader.next(row);) rows.push_back(row);
+  return rows;
+}
+
+TEST(Supervisor, ErrorsAreWrittenInTheStepsThatHaveAny) {
+  const test::TemporaryFolder folder;
+  take_with_errors({.errors = folder.file("errors")}, 1, 8);
+  const std::vector<io::SignalsRow> rows = rows_of(folder.file("errors"));
+  std::vector<std::int64_t> steps;
+  for (const io::SignalsRow& row : rows) {
+    steps.push_back(row.step);
+    const std::vector<double> expected = errors_at(row.step);
+    ASSERT_EQ(row.values.size(), expected.size());
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      if (std::isnan(expected[i])) {
+        EXPECT_TRUE(std::isnan(row.values[i]));
+      } else {
+        EXPECT_EQ(row.values[i], static_cast<float>(expected[i]));
+      }
+    }
+  }
+  EXPECT_EQ(steps, (std::vector<std::int64_t>{1, 2, 3, 5, 6, 7, 8}));
+  take_with_errors({.errors = folder.file("errors"), .existing = io::ExistingFile::resume, .next_step = 7}, 7, 9);
+  EXPECT_EQ(rows_of(folder.file("errors")).size(), 10U) << "a resumed run goes on in the file";
+}
+
+TEST(Supervisor, RareRowsHaveTheLastErrorOfEachUnit) {
+  const test::TemporaryFolder folder;
+  take_with_errors({.errors = folder.file("errors"), .signals_every = 8}, 1, 20);
+  const std::vector<io::SignalsRow> rows = rows_of(folder.file("errors"));
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[0].step, 8);
+  // Units 1, 2, 3 in steps 1, 2, 3; not unit 4; 5 and 0 in steps 5 and 6; 1 and 2 again in steps 7 and 8.
+  const std::vector<float> first{6, 7, 8, 3, 0, 5};
+  for (std::size_t unit = 0; unit < kUnits; ++unit) {
+    if (unit == 4) {
+      EXPECT_TRUE(std::isnan(rows[0].values[2 * unit]));
+    } else {
+      EXPECT_EQ(rows[0].values[2 * unit], first[unit]);
+    }
+  }
+  take_with_errors({.errors = folder.file("none"), .signals_every = 0}, 1, 3);
   EXPECT_FALSE(std::filesystem::exists(folder.file("none")));
 }
 

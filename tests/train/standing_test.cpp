@@ -3,11 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <set>
 #include <sstream>
 
+#include "gnmr/io/signals_file.h"
 #include "train/small_run.h"
 
 namespace gnmr::train {
@@ -34,6 +37,45 @@ run::TrainSettings standing_settings(const SmallRuns& runs, const std::string& n
   settings.errors = true;
   settings.options.max_o = 4;
   return settings;
+}
+
+/// The rows of errors.bin that count, by step.
+std::map<std::int64_t, std::vector<float>> error_rows(const run::TrainSettings& settings) {
+  io::SignalsReader reader(settings.out + "/errors.bin");
+  EXPECT_EQ(reader.sites(), nn::kProductCount);
+  EXPECT_FALSE(reader.torn());
+  std::map<std::int64_t, std::vector<float>> rows;
+  for (io::SignalsRow row; reader.next(row);) {
+    rows.erase(rows.lower_bound(row.step), rows.end());
+    rows[row.step] = row.values;
+  }
+  return rows;
+}
+
+/// The same of errors.csv, which a run without reruns has row by row; NaN: not measured.
+std::map<std::int64_t, std::vector<float>> csv_rows(const run::TrainSettings& settings) {
+  std::ifstream file(settings.out + "/errors.csv");
+  std::map<std::int64_t, std::vector<float>> rows;
+  std::string line;
+  std::getline(file, line);
+  while (std::getline(file, line)) {
+    std::istringstream cells(line + ",");
+    std::string cell;
+    std::getline(cells, cell, ',');
+    std::vector<float>& row = rows[std::stoll(cell)];
+    while (std::getline(cells, cell, ',')) {
+      row.push_back(cell.empty() ? std::nanf("") : static_cast<float>(std::stod(cell)));
+    }
+  }
+  return rows;
+}
+
+bool are_same(const std::map<std::int64_t, std::vector<float>>& a,
+              const std::map<std::int64_t, std::vector<float>>& b) {
+  const auto equal = [](float x, float y) { return x == y || (std::isnan(x) && std::isnan(y)); };
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [&](const auto& x, const auto& y) {
+    return x.first == y.first && std::equal(x.second.begin(), x.second.end(), y.second.begin(), y.second.end(), equal);
+  });
 }
 
 /// First step after whose decision each unit is in standing recovery.
@@ -89,6 +131,50 @@ TEST(TrainerStanding, TheCoarsestLayersStayInRecoveryAndAreMeasuredAllTheSame) {
   }
 }
 
+TEST(TrainerStanding, IsItsOwnShareOfHighPrecision) {
+  const SmallRuns runs;
+  run::TrainSettings settings = standing_settings(runs, "share");
+  for (const int lag : {0, 1}) {
+    settings.out = runs.file("share" + std::to_string(lag));
+    settings.options.lag = lag;
+    settings.steps = 100;
+    const FinishedRun done = finish(settings);
+    const std::map<std::string, std::int64_t> standing = standing_of(settings);
+    ASSERT_EQ(standing.size(), 4u);
+    std::uint64_t unit_steps = 0;
+    for (const auto& [name, first] : standing) {
+      unit_steps += static_cast<std::uint64_t>(settings.steps - first - lag);
+    }
+    EXPECT_EQ(done.outcome.control.high.standing, unit_steps) << lag;
+    EXPECT_EQ(done.outcome.control.high.recovered, unit_steps) << "nothing acute; lag " << lag;
+    EXPECT_EQ(run::high_shares(done.recorder.lines, done.recorder.start.info.units),
+              done.outcome.control.high.shares());
+  }
+}
+
+TEST(TrainerStanding, ErrorsAreKeptAsTheyWereMeasured) {
+  const SmallRuns runs;
+  run::TrainSettings settings = standing_settings(runs, "norms");
+  settings.options.selector = Selector::norms;  // no step is run again
+  finish(settings);
+  const std::map<std::int64_t, std::vector<float>> rows = error_rows(settings);
+  EXPECT_EQ(rows.size(), static_cast<std::size_t>(settings.steps)) << "some layer is measured in every step";
+  EXPECT_TRUE(are_same(rows, csv_rows(settings)));
+  settings.out = runs.file("none");
+  settings.steps = 3;
+  settings.signals_every = 0;
+  finish(settings);
+  EXPECT_FALSE(std::filesystem::exists(settings.out + "/errors.bin"));
+  EXPECT_FALSE(std::filesystem::exists(settings.out + "/signals.bin"));
+  settings.out = runs.file("unmeasured");
+  settings.signals_every = 1;
+  settings.errors = false;
+  settings.options.coarse_error = 0;
+  finish(settings);
+  EXPECT_FALSE(std::filesystem::exists(settings.out + "/errors.bin")) << "nobody asks for errors";
+  EXPECT_TRUE(std::filesystem::exists(settings.out + "/signals.bin"));
+}
+
 TEST(TrainerStanding, GoesOnBitForBit) {
   const SmallRuns runs;
   const run::TrainSettings settings = standing_settings(runs, "whole");
@@ -103,6 +189,7 @@ TEST(TrainerStanding, GoesOnBitForBit) {
     EXPECT_TRUE(same_weights(finish(parts).weights, whole.weights)) << stop;
     EXPECT_EQ(decisions_of(parts.out + "/journal.jsonl"), decisions_of(settings.out + "/journal.jsonl")) << stop;
     EXPECT_EQ(standing_of(parts), standing_of(settings)) << stop;
+    EXPECT_TRUE(are_same(error_rows(parts), error_rows(settings))) << stop;
   }
 }
 

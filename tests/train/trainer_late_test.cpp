@@ -73,6 +73,16 @@ TEST(TrainerLate, AHeldBatchComesAgainAndItsUnitGoesToRecovery) {
   EXPECT_EQ(lines[14].batch, 14);
   EXPECT_EQ(lines[14].recovered, 0);
   EXPECT_EQ(lines[15].recovered, 1) << "the decision of 14 holds in 16";
+  // A trial is a step here: what it runs high besides the units in recovery is the rerun's.
+  std::uint64_t rerun_high = 0;
+  for (const run::TrainLine& line : lines) {
+    const bool is_trial =
+        std::any_of(trials.begin(), trials.end(), [&](const auto& one) { return one.step == line.step; });
+    EXPECT_EQ(*line.rerun_high + (is_trial ? *line.recovered : 0), is_trial ? done.recorder.start.info.units : 0)
+        << line.step;
+    rerun_high += static_cast<std::uint64_t>(*line.rerun_high);
+  }
+  EXPECT_EQ(done.outcome.control.high.rerun_high, rerun_high);
   EXPECT_EQ(done.outcome.skipped_updates, 0);
   EXPECT_GE(done.outcome.control.held, 1u);
   EXPECT_EQ(done.outcome.control.held, done.outcome.control.trials) << "without a patrol nothing else calls one";

@@ -175,7 +175,7 @@ TEST(Trainer, WatchingChangesNothingAndControlDoes) {
   EXPECT_EQ(watched.modes[0].mode, Mode::watch);
   EXPECT_GT(done[1].outcome.control.admissions, 0u) << "would-be decisions are written";
   for (const run::TrainLine& line : done[1].recorder.lines) EXPECT_EQ(line.high, 0);
-  EXPECT_GT(done[2].outcome.control.recovered_steps, 0u);
+  EXPECT_GT(done[2].outcome.control.high.recovered, 0u);
 }
 
 TEST(Trainer, CheckpointsLookTheSameWithAndWithoutControl) {

@@ -50,6 +50,17 @@ TEST(TrainerTrial, FindsTheUnitAndUpdatesWithTheGradientOfHighPrecision) {
     EXPECT_GT(trials[0].excesses.at(0), 1);
     EXPECT_EQ(trials[0].why.rfind("patrol: layers.0.gate", 0), 0u) << trials[0].why;
     EXPECT_EQ(done.outcome.control.trials, 1u);
+    // Fourteen units in 30 steps: one in recovery in three of them, all in the trial.
+    const std::size_t units = static_cast<std::size_t>(done.recorder.start.info.units);
+    const run::HighCounts& high = done.outcome.control.high;
+    EXPECT_EQ(high.unit_steps, 30 * units);
+    EXPECT_EQ(high.recovered, 3u);
+    EXPECT_EQ(high.standing, 0u);
+    EXPECT_EQ(high.rerun_high, units);
+    EXPECT_EQ(run::high_shares(done.recorder.lines, done.recorder.start.info.units), high.shares());
+    for (const run::TrainLine& line : done.recorder.lines) {
+      EXPECT_EQ(line.rerun_high, line.step == 12 ? static_cast<std::int64_t>(units) : 0) << name << line.step;
+    }
     for (const run::TrainLine& line : done.recorder.lines) {
       EXPECT_EQ(line.recovered, line.step >= 13 && line.step <= 15 ? 1 : 0) << name << line.step;
     }

@@ -81,6 +81,10 @@ async function use_page(name) {
     const tip = await browser.evaluate(`document.querySelector(".tip:not([hidden])")?.textContent ?? ""`);
     if (!/step/.test(tip)) wrong(`the heat map has no tip but "${tip}"`);
   }
+  if (await hover('[data-chart="errors"]')) {
+    const tip = await browser.evaluate(`document.querySelector('[data-chart="errors"] .tip:not([hidden])')?.textContent ?? ""`);
+    if (!/error about|not measured/.test(tip)) wrong(`the map of errors has no tip but "${tip}"`);
+  }
   if (await hover('[data-chart="loss"]')) {
     const tips = await browser.evaluate(`[...document.querySelectorAll('[data-chart="loss"] > div')].map((each) => each.textContent).join("|")`);
     if (!/training: [0-9]/.test(tips)) wrong(`the loss has no tip but "${tips}"`);

@@ -143,7 +143,7 @@
         largest = Math.max(largest, part.right - part.left + part.bottom - part.top);
       }
     }
-    const is_heat_map = /relative to its own mean/.test(name);
+    const is_heat_map = /relative to its own mean|Relative error of each unit/.test(name);
     if (!is_heat_map && largest < 8) problems.push(`"${name}" shows no data`);
     if (!is_heat_map && !/Recoveries|gap/.test(name) && widest < 100) problems.push(`"${name}" has no curve`);
     const image = svg.querySelector("image");

@@ -4,8 +4,10 @@ import {
   clipped, colour, common_option, element_with, name_room, plot_height, row_axis, step_axis,
 } from "./library.js";
 
-const ends = { byte: 6, colour: 3 }; // powers of 2 at either end of a byte, and of the colours
 const colours = 13;
+// What a map shows: powers of 2 at either end of a byte, and of its colours, of which `first` is the lowest.
+const ratios = { byte: [-6, 6], colour: [-3, 3], first: 0, text: ratio_text };
+const errors = { byte: [-12, 0], colour: [-9, -1], first: (colours - 1) / 2, text: error_text };
 const none = 0;
 const not_finite = 255;
 
@@ -14,8 +16,9 @@ function bytes_of(base64) {
 }
 
 /** The power of 2 that a byte stands for. */
-function power_of(byte) {
-  return ((byte - 1) / 253) * 2 * ends.byte - ends.byte;
+function power_of(byte, kind) {
+  const [low, high] = kind.byte;
+  return ((byte - 1) / 253) * (high - low) + low;
 }
 
 function rgb_of(name) {
@@ -24,25 +27,26 @@ function rgb_of(name) {
 }
 
 /** A colour for each byte, as red, green, blue, opacity. */
-function colour_table() {
+function colour_table(kind) {
   const stops = Array.from({ length: colours }, (_, i) => rgb_of(`h${i}`));
   return Array.from({ length: 256 }, (_, byte) => {
     if (byte === none) return [0, 0, 0, 0];
     if (byte === not_finite) return [...rgb_of("non-finite"), 255];
-    const share = (Math.max(-ends.colour, Math.min(ends.colour, power_of(byte))) + ends.colour) / (2 * ends.colour);
-    const at = share * (colours - 1);
+    const [low, high] = kind.colour;
+    const share = (Math.max(low, Math.min(high, power_of(byte, kind))) - low) / (high - low);
+    const at = kind.first + share * (colours - 1 - kind.first);
     const below = Math.min(colours - 2, Math.floor(at));
-    return [...stops[below].map((low, i) => Math.round(low + (stops[below + 1][i] - low) * (at - below))), 255];
+    return [...stops[below].map((dim, i) => Math.round(dim + (stops[below + 1][i] - dim) * (at - below))), 255];
   });
 }
 
-function picture_of(cells, columns, rows) {
+function picture_of(cells, columns, rows, kind) {
   const canvas = document.createElement("canvas");
   canvas.width = columns;
   canvas.height = rows;
   const context = canvas.getContext("2d");
   const image = context.createImageData(columns, rows);
-  const table = colour_table();
+  const table = colour_table(kind);
   for (let i = 0; i < cells.length; i++) image.data.set(table[cells[i]], 4 * i);
   context.putImageData(image, 0, 0);
   return canvas.toDataURL();
@@ -69,15 +73,23 @@ function outlines(bars, style) {
 function ratio_text(byte) {
   if (byte === none) return "no sample";
   if (byte === not_finite) return "norm not finite";
-  const ratio = 2 ** power_of(byte);
+  const ratio = 2 ** power_of(byte, ratios);
   if (byte === 254) return "ratio 64 or more";
   if (byte === 1) return "ratio 1/64 or less";
   return `ratio about ${Number(ratio.toPrecision(2))}`;
 }
 
+function error_text(byte) {
+  if (byte === none) return "not measured";
+  if (byte === not_finite) return "error not finite";
+  if (byte === 254) return "error 1 or more";
+  if (byte === 1) return "error 1/4096 or less";
+  return `error about ${Number((2 ** power_of(byte, errors)).toPrecision(2))}`;
+}
+
 /** The tip follows the pointer, since all cells are one picture. */
-function follow_pointer(chart, run, cells) {
-  const { units, first, width, columns } = run.heat;
+function follow_pointer(chart, run, map, kind, cells) {
+  const { units, first, width, columns } = map;
   const holder = chart.getDom();
   holder.querySelector(".tip")?.remove();
   const tip = element_with("div", "");
@@ -93,9 +105,10 @@ function follow_pointer(chart, run, cells) {
     if (tip.hidden) return;
     const from = first + column * width;
     const to = from + width - 1;
-    const lines = [width > 1 ? `steps ${from} to ${to}` : `step ${from}`, ratio_text(cells[row * columns + column])];
-    if (within(run.heat.faults, row, from, to)) lines.push("injected fault");
-    if (within(run.heat.recoveries, row, from, to)) lines.push(run.watchOnly ? "would be in recovery" : "in recovery");
+    const lines = [width > 1 ? `steps ${from} to ${to}` : `step ${from}`, kind.text(cells[row * columns + column])];
+    if (map.chronic?.includes(row)) lines.push("chronic unit");
+    if (within(map.faults, row, from, to)) lines.push("injected fault");
+    if (within(map.recoveries, row, from, to)) lines.push(run.watchOnly ? "would be in recovery" : "in recovery");
     tip.replaceChildren(element_with("b", units[row]), ...lines.map((text) => element_with("div", text)));
     const left = offsetX + 14 + tip.offsetWidth > holder.clientWidth ? offsetX - 14 - tip.offsetWidth : offsetX + 14;
     tip.style.left = `${Math.max(0, left)}px`;
@@ -110,10 +123,20 @@ function follow_pointer(chart, run, cells) {
 
 /** Ratios of all units over steps, with faults and recoveries outlined. */
 export function heat_map_chart(chart, run) {
-  const { units, first, width, columns } = run.heat;
-  const cells = bytes_of(run.heat.cells);
+  draw_map(chart, run, run.heat, ratios);
+}
+
+/** Errors of all units over steps; chronic units are outlined too. */
+export function error_map_chart(chart, run) {
+  draw_map(chart, run, run.errors, errors);
+}
+
+function draw_map(chart, run, map, kind) {
+  const { units, first, width, columns } = map;
+  const chronic = (map.chronic ?? []).map((row) => [row, first, first + columns * width - 1, 0]);
+  const cells = bytes_of(map.cells);
   const room = name_room(chart, units);
-  const image = picture_of(cells, columns, units.length);
+  const image = picture_of(cells, columns, units.length, kind);
   const picture = {
     type: "custom",
     silent: true,
@@ -142,11 +165,11 @@ export function heat_map_chart(chart, run) {
     yAxis: row_axis(room, plot_height(chart, option)),
     series: [
       picture,
-      outlines(run.heat.recoveries, { fill: "none", stroke: colour("recovery"), lineWidth: 1.6 }),
-      outlines(run.heat.faults, { fill: "none", stroke: colour("fault"), lineWidth: 1.6, lineDash: [4, 2] }),
+      outlines(map.recoveries, { fill: "none", stroke: colour("recovery"), lineWidth: 1.6 }),
+      outlines(map.faults, { fill: "none", stroke: colour("fault"), lineWidth: 1.6, lineDash: [4, 2] }),
     ],
   });
-  follow_pointer(chart, run, cells);
+  follow_pointer(chart, run, map, kind, cells);
 }
 
 /** A cell of the picture is as wide and as high as the plot wants it; SVG would keep it square. */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Draws the charts of a page. All words, tables and legends are in the page already; its data is in #report-data.
 import { arm_curves_chart, gaps_chart } from "./suite_charts.js";
-import { heat_map_chart } from "./heat_map.js";
+import { error_map_chart, heat_map_chart } from "./heat_map.js";
 import { loss_chart, norm_chart, timeline_chart, use_chart } from "./run_charts.js";
 import { make_chart } from "./library.js";
 import { make_legend_switch } from "./legend.js";
@@ -11,7 +11,8 @@ import { sweep_chart } from "./sweep_chart.js";
 const data = JSON.parse(document.getElementById("report-data").textContent);
 
 const run_charts = {
-  loss: loss_chart, norm: norm_chart, heat: heat_map_chart, timeline: timeline_chart, use: use_chart,
+  loss: loss_chart, norm: norm_chart, heat: heat_map_chart, errors: error_map_chart, timeline: timeline_chart,
+  use: use_chart,
 };
 const other_charts = {
   "arms-train": (chart) => arm_curves_chart(chart, data, "train"),

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gnmr/report/chronic.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <string_view>
+
+#include "gnmr/core/error_levels.h"
+#include "gnmr/io/signals_file.h"
+#include "gnmr/io/text_error.h"
+#include "gnmr/report/number_format.h"
+#include "gnmr/report/unit_map.h"
+
+namespace gnmr::report {
+namespace {
+
+constexpr std::size_t kMostNamed = 8;
+
+Options with_thresholds(Options options) {
+  if (options.coarse_error > 0) return options;
+  const Options defaults;
+  options.coarse_error = defaults.coarse_error;
+  options.coarse_factor = defaults.coarse_factor;
+  return options;
+}
+
+std::string place_name(std::uint32_t site, std::uint32_t sites) {
+  constexpr std::array<std::string_view, 3> kGemms{"forward", "input_gradient", "weight_gradient"};
+  return sites == kGemms.size() ? std::string(kGemms[site]) : fmt::format("site {}", site + 1);
+}
+
+class ChronicSearch {
+ public:
+  ChronicSearch(const std::vector<Unit>& units, std::uint32_t sites, const Options& options)
+      : units_(units), sites_(sites), levels_(units, sites, with_thresholds(options)), tallies_(units.size()) {}
+
+  void take(const io::SignalsRow& row) {
+    errors_.assign(row.values.begin(), row.values.end());
+    levels_.learn(errors_, ++decision_);
+    if (decision_ % kReviewInterval == 0) review();
+  }
+
+  ChronicUnits finish() {
+    if (decision_ % kReviewInterval != 0) review();
+    ChronicUnits found{.reviews = reviews_};
+    for (UnitIndex unit = 0; unit < tallies_.size(); ++unit) {
+      const Tally& tally = tallies_[unit];
+      if (2 * tally.coarse <= tally.known) continue;
+      found.units.push_back({.unit = unit,
+                             .name = units_[unit].name,
+                             .place = place_name(tally.site, sites_),
+                             .error = tally.error,
+                             .above = tally.above,
+                             .share = static_cast<double>(tally.coarse) / static_cast<double>(tally.known)});
+    }
+    std::stable_sort(found.units.begin(), found.units.end(),
+                     [](const ChronicUnit& a, const ChronicUnit& b) { return a.above > b.above; });
+    return found;
+  }
+
+ private:
+  struct Tally {
+    std::uint64_t known = 0;   // reviews
+    std::uint64_t coarse = 0;  // reviews
+    std::uint32_t site = 0;    // the rest: of the coarse one with the largest `above`
+    double error = 0;
+    double above = 0;
+  };
+
+  void review() {
+    const std::span<const double> keys = levels_.find_keys(decision_, standing_);
+    standing_.clear();
+    bool knows_any = false;
+    for (UnitIndex unit = 0; unit < tallies_.size(); ++unit) {
+      Tally& tally = tallies_[unit];
+      const bool is_coarse = keys[unit] > 0;
+      if (is_coarse) {
+        standing_.push_back(unit);
+        ++tally.coarse;
+      }
+      bool is_known = false;
+      for (std::uint32_t site = 0; site < sites_; ++site) {
+        const double usual = levels_.usual_error(unit, site, decision_);
+        const double median = levels_.median(site);
+        if (std::isnan(usual) || std::isnan(median)) continue;
+        is_known = true;
+        if (!is_coarse || usual / median <= tally.above) continue;
+        tally.site = site;
+        tally.error = usual;
+        tally.above = usual / median;
+      }
+      tally.known += is_known ? 1U : 0U;
+      knows_any = knows_any || is_known;
+    }
+    reviews_ += knows_any ? 1U : 0U;
+  }
+
+  const std::vector<Unit>& units_;
+  std::uint32_t sites_;
+  ErrorLevels levels_;
+  std::vector<Tally> tallies_;
+  std::vector<UnitIndex> standing_;  // coarse in the last review
+  std::vector<double> errors_;       // reused
+  std::uint64_t decision_ = 0;
+  std::uint64_t reviews_ = 0;
+};
+
+}  // namespace
+
+ChronicUnits find_chronic_units(const std::string& path, const std::vector<Unit>& units, const Options& options) {
+  const std::vector<std::uint8_t> counts = rows_that_count(io::SignalsReader(path));
+  io::SignalsReader reader(path);
+  if (reader.sites() == 0) throw io::error_at(path, "[signals] expected errors per site, these are ratios");
+  if (reader.unit_count() != units.size()) {
+    throw io::error_at(path, fmt::format("[signals] expected {} units, it has {}", units.size(), reader.unit_count()));
+  }
+  ChronicSearch search(units, reader.sites(), options);
+  std::size_t number = 0;
+  for (io::SignalsRow row; number < counts.size() && reader.next(row); ++number) {
+    if (counts[number] != 0) search.take(row);
+  }
+  return search.finish();
+}
+
+std::string chronic_text(const ChronicUnits& chronic) {
+  if (chronic.reviews == 0) return "not known: too few errors were measured";
+  if (chronic.units.empty()) return "none";
+  std::string text;
+  for (std::size_t i = 0; i < std::min(chronic.units.size(), kMostNamed); ++i) {
+    const ChronicUnit& unit = chronic.units[i];
+    text += fmt::format("{}{} ({} {} x median)", i > 0 ? ", " : "", unit.name, unit.place, number_text(unit.above, 2));
+  }
+  if (chronic.units.size() > kMostNamed) text += fmt::format(" and {} more", chronic.units.size() - kMostNamed);
+  return text;
+}
+
+}  // namespace gnmr::report
