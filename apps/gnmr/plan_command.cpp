@@ -112,7 +112,7 @@ int plan(const PlanArguments& arguments) {
 
 constexpr const char* kPlanFooter =
     "In some formats a few layers always lose far more than the others (the inputs of `down` with INT4 activations,\n"
-    "say). A run measures this beside its steps (--patrol); twenty steps are enough if each layer is measured in each.\n"
+    "say). A run measures this beside its steps (--patrol); twenty steps are enough with each layer in each step.\n"
     "A unit is in the plan if its usual error in some GEMM is above --coarse-error and --coarse-factor times the\n"
     "median of all units, and if it has room within --max-o, --max-cost and --group-max. A run with these options\n"
     "finds the same units by itself (standing recovery); the plan is for other trainers, or to choose the budget.\n\n"
