@@ -45,8 +45,8 @@ void add_training(const std::vector<run::TrainLine>& lines, const run::RunInfo& 
   cell.share_mean = recovered / count / units;
   cell.share_peak = peak / units;
   // Without a recipe there is no other path.
-  cell.high_mean = info.settings.recipe == "none" ? 1 : high / count / units;
-  if (switches(info)) cell.high_shares = run::high_shares(lines, info.units);
+  cell.high.mean = info.settings.recipe == "none" ? 1 : high / count / units;
+  if (switches(info)) cell.high.shares = run::high_shares(lines, info.units);
   const std::size_t tail = std::max<std::size_t>(lines.size() / 10, 1);
   double sum = 0;
   for (std::size_t i = lines.size() - tail; i < lines.size(); ++i) sum += lines[i].loss;

@@ -52,29 +52,34 @@ struct Reruns {
   std::uint64_t trials() const { return numeric + common + unlocated; }
 };
 
+/// Units on the high path, as shares of the watched units.
+struct HighUse {
+  double mean = 0;                             // over steps, for any reason
+  std::optional<run::HighShares> shares = {};  // by reason; none where the files do not say
+};
+
 /// The figures of one finished run. Shares are of the watched units, means are over steps.
 struct CellResult {
   std::string arm = {};
   std::int64_t seed = 0;
   std::string run = {};  // its folder, relative to the suite's
   std::int64_t steps = 0;
-  double loss = 0;                                  // held-out, at the end, all units high
-  std::optional<double> loss_low = {};              // the same on the low path; none where there is none
-  double train_loss_tail = 0;                       // mean of the last tenth of the steps
-  double share_mean = 0;                            // in recovery
-  double share_peak = 0;                            // in recovery
-  double high_mean = 0;                             // on the high path for any reason
-  std::optional<run::HighShares> high_shares = {};  // why units ran high; none where the files do not say
-  double risks_per_thousand = 0;                    // units at risk a thousand unit-steps
-  std::uint64_t admissions = 0;                     // recoveries that began; 0 where nothing is switched
-  std::int64_t skipped_updates = 0;                 // not finite, not applied
-  double step_ms = 0;                               // median, of steps beside which no harm was measured
-  std::int64_t units = 0;                           // that are watched
-  std::optional<Detection> detection = {};          // where faults were injected and the controller switched
-  std::optional<FaultHarm> harm = {};               // where it was measured
-  std::optional<Reruns> reruns = {};                // where the controller switched
-  std::string data = {};                            // checksum of the text that it was trained on; empty: not known
-  std::string note = {};                            // what a reader of the figures should know
+  double loss = 0;                          // held-out, at the end, all units high
+  std::optional<double> loss_low = {};      // the same on the low path; none where there is none
+  double train_loss_tail = 0;               // mean of the last tenth of the steps
+  double share_mean = 0;                    // in recovery
+  double share_peak = 0;                    // in recovery
+  HighUse high = {};                        // on the high path for any reason
+  double risks_per_thousand = 0;            // units at risk a thousand unit-steps
+  std::uint64_t admissions = 0;             // recoveries that began; 0 where nothing is switched
+  std::int64_t skipped_updates = 0;         // not finite, not applied
+  double step_ms = 0;                       // median, of steps beside which no harm was measured
+  std::int64_t units = 0;                   // that are watched
+  std::optional<Detection> detection = {};  // where faults were injected and the controller switched
+  std::optional<FaultHarm> harm = {};       // where it was measured
+  std::optional<Reruns> reruns = {};        // where the controller switched
+  std::string data = {};                    // checksum of the text that it was trained on; empty: not known
+  std::string note = {};                    // what a reader of the figures should know
 
   /// Whether the loss at the end is a number.
   bool diverged() const;

@@ -79,8 +79,8 @@ io::OrderedJson cell_json(const CellResult& cell) {
   object["train_loss_tail"] = io::json_number(cell.train_loss_tail);
   object["share_mean"] = io::json_number(cell.share_mean);
   object["share_peak"] = io::json_number(cell.share_peak);
-  object["high_mean"] = io::json_number(cell.high_mean);
-  if (cell.high_shares) object["high_shares"] = high_shares_json(*cell.high_shares);
+  object["high_mean"] = io::json_number(cell.high.mean);
+  if (cell.high.shares) object["high_shares"] = high_shares_json(*cell.high.shares);
   object["risks_per_thousand"] = io::json_number(cell.risks_per_thousand);
   object["admissions"] = cell.admissions;
   object["skipped_updates"] = cell.skipped_updates;
@@ -104,7 +104,7 @@ CellResult cell_of(const io::JsonObject& object) {
                   .train_loss_tail = object.number("train_loss_tail"),
                   .share_mean = object.number("share_mean"),
                   .share_peak = object.number("share_peak"),
-                  .high_mean = object.number("high_mean"),
+                  .high = {.mean = object.number("high_mean")},
                   .risks_per_thousand = object.number("risks_per_thousand"),
                   .admissions = object.count("admissions"),
                   .skipped_updates = object.whole("skipped_updates"),
@@ -114,7 +114,7 @@ CellResult cell_of(const io::JsonObject& object) {
                   .note = object.text_if("note").value_or("")};
   if (object.has("faults")) cell.detection = detection_of(object);
   if (const auto harm = object.object_if("harm")) cell.harm = harm_of(*harm);
-  if (const auto shares = object.object_if("high_shares")) cell.high_shares = high_shares_of(*shares);
+  if (const auto shares = object.object_if("high_shares")) cell.high.shares = high_shares_of(*shares);
   if (const auto reruns = object.object_if("reruns")) cell.reruns = reruns_of(*reruns);
   return cell;
 }

@@ -145,7 +145,7 @@ class RowBuilder {
     add(
         "share_peak", [&](const CellResult& cell) { return percent(cell.share_peak); }, "{:.1f}");
     add(
-        "high_mean", [&](const CellResult& cell) { return percent(cell.high_mean); }, "{:.1f}");
+        "high_mean", [&](const CellResult& cell) { return percent(cell.high.mean); }, "{:.1f}");
     add_high_shares();
     add(
         "risks_per_thousand", [](const CellResult& cell) { return cell.risks_per_thousand; }, "{:.1f}");
@@ -238,10 +238,10 @@ class RowBuilder {
   void add_high_shares() {
     run::HighShares sums;
     for (const CellResult& cell : cells_) {
-      if (!cell.high_shares) return;
-      sums.acute += cell.high_shares->acute;
-      sums.standing += cell.high_shares->standing;
-      sums.reruns += cell.high_shares->reruns;
+      if (!cell.high.shares) return;
+      sums.acute += cell.high.shares->acute;
+      sums.standing += cell.high.shares->standing;
+      sums.reruns += cell.high.shares->reruns;
     }
     const double scale = 100 / static_cast<double>(cells_.size());
     row_.cells["high_parts"] = {
@@ -305,7 +305,7 @@ class RowBuilder {
   /// Whether the arm sends units to high precision at all.
   bool may_meet_faults() const {
     return std::any_of(cells_.begin(), cells_.end(),
-                       [](const CellResult& cell) { return cell.detection || cell.high_mean > 0; });
+                       [](const CellResult& cell) { return cell.detection || cell.high.mean > 0; });
   }
 
   const Comparison& comparison_;

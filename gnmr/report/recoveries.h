@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "gnmr/io/journal_reader.h"
+#include "gnmr/run/high_share.h"
 
 namespace gnmr::report {
 
@@ -65,15 +66,16 @@ struct RecoveryHistory {
 
 /// How much of the run was in recovery.
 struct RecoveryShare {
-  double mean = 0;         // of all units in all steps; 0 where there are none
-  double peak = 0;         // of all units
-  std::uint64_t most = 0;  // units at one time
+  double mean = 0;                           // of all units in all steps; 0 where there are none
+  double peak = 0;                           // of all units
+  std::uint64_t most = 0;                    // units at one time
+  std::optional<run::HighShares> high = {};  // by reason, with reruns; where metrics.jsonl says so
 };
 
 /// Goes through a journal once.
 RecoveryHistory recovery_history(const io::Journal& journal);
 
-/// Adds up `in_use`.
+/// Adds up `in_use`; without `high`.
 RecoveryShare recovery_share(const RecoveryHistory& history);
 
 }  // namespace gnmr::report

@@ -115,7 +115,7 @@ class StoryBuilder {
     summary.denials = history.denied_count;
     summary.common_steps = history.common_steps;
     summary.share = recovery_share(history);
-    summary.high = high_shares(run_);
+    summary.share.high = high_shares(run_);
     summary.chronic = run_.chronic;
     summary.worth = rerun_worth(journal_, run_.metrics ? &*run_.metrics : nullptr);
     summary.resumes = journal_.resumes.size();

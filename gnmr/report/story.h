@@ -15,7 +15,6 @@
 #include "gnmr/report/audit.h"
 #include "gnmr/report/run_files.h"
 #include "gnmr/report/worth.h"
-#include "gnmr/run/high_share.h"
 
 namespace gnmr::report {
 
@@ -61,7 +60,6 @@ struct StorySummary {
   std::uint64_t denials = 0;
   std::uint64_t common_steps = 0;
   RecoveryShare share = {};
-  std::optional<run::HighShares> high = {};  // where metrics.jsonl says why units ran high
   std::optional<ChronicUnits> chronic = {};  // where errors were written
   RerunWorth worth = {};
   std::uint64_t resumes = 0;

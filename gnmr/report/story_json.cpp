@@ -171,9 +171,10 @@ Json summary_json(const StorySummary& summary) {
   object["common_steps"] = summary.common_steps;
   object["mean_share_in_recovery"] = summary.share.mean;
   object["peak_share_in_recovery"] = summary.share.peak;
-  if (summary.high) {
-    object["high_shares"] = {
-        {"acute", summary.high->acute}, {"standing", summary.high->standing}, {"reruns", summary.high->reruns}};
+  if (summary.share.high) {
+    object["high_shares"] = {{"acute", summary.share.high->acute},
+                             {"standing", summary.share.high->standing},
+                             {"reruns", summary.share.high->reruns}};
   }
   if (summary.chronic) object["chronic_units"] = chronic_json(*summary.chronic);
   object["worth"] = worth_json(summary.worth);

@@ -178,7 +178,7 @@ std::vector<std::string> summary_lines(const StorySummary& summary) {
   line("share in recovery",
        fmt::format("mean {}, peak {} ({})", percent_text(summary.share.mean), percent_text(summary.share.peak),
                    counted(summary.share.most, "unit", "units")));
-  if (summary.high) line("high precision", run::high_shares_text(*summary.high));
+  if (summary.share.high) line("high precision", run::high_shares_text(*summary.share.high));
   if (summary.chronic) line("chronic units", chronic_text(*summary.chronic));
   line("common steps", grouped(summary.common_steps));
   line("worth", worth_text(summary.worth));

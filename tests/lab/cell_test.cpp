@@ -49,7 +49,7 @@ TEST_F(Cell, FiguresAreThoseOfTheFiles) {
   EXPECT_EQ(cell->admissions, 1U);
   EXPECT_NEAR(cell->share_mean, 10.0 / 40 / 4, 1e-12);
   EXPECT_NEAR(cell->share_peak, 0.25, 1e-12);
-  EXPECT_NEAR(cell->high_mean, cell->share_mean, 1e-12);
+  EXPECT_NEAR(cell->high.mean, cell->share_mean, 1e-12);
   EXPECT_GT(cell->risks_per_thousand, 0);
   ASSERT_TRUE(cell->detection.has_value());
   EXPECT_EQ(cell->detection->faults, 1U);
@@ -125,21 +125,21 @@ TEST_F(Cell, SharesOfHighPrecisionAddUp) {
   run.trials = {{.step = 30, .verdict = "numeric"}};
   test::write_fake_run(run);
   const std::optional<CellResult> cell = measure_run(folder_.file("run"));
-  ASSERT_TRUE(cell && cell->high_shares);
+  ASSERT_TRUE(cell && cell->high.shares);
   // In recovery in steps 31 to 40; step 30 ran again with all four units high.
-  EXPECT_NEAR(cell->high_shares->acute, 10.0 / 160, 1e-12);
-  EXPECT_EQ(cell->high_shares->standing, 0);
-  EXPECT_NEAR(cell->high_shares->reruns, 4.0 / 160, 1e-12);
-  EXPECT_NEAR(cell->high_shares->acute + cell->high_shares->standing, cell->share_mean, 1e-12);
+  EXPECT_NEAR(cell->high.shares->acute, 10.0 / 160, 1e-12);
+  EXPECT_EQ(cell->high.shares->standing, 0);
+  EXPECT_NEAR(cell->high.shares->reruns, 4.0 / 160, 1e-12);
+  EXPECT_NEAR(cell->high.shares->acute + cell->high.shares->standing, cell->share_mean, 1e-12);
   const CellResult read = parse_cell(write_cell(*cell), "cell");
-  EXPECT_EQ(read.high_shares, cell->high_shares);
+  EXPECT_EQ(read.high.shares, cell->high.shares);
 }
 
 TEST_F(Cell, SharesAreUnknownWhereTheFilesDoNotSay) {
   test::write_fake_run(fake("gnmr"));
   const std::optional<CellResult> cell = measure_run(folder_.file("run"));
   ASSERT_TRUE(cell);
-  EXPECT_FALSE(cell->high_shares) << "metrics of an earlier version";
+  EXPECT_FALSE(cell->high.shares) << "metrics of an earlier version";
   EXPECT_EQ(write_cell(*cell).find("high_shares"), std::string::npos);
 }
 
@@ -151,7 +151,7 @@ TEST_F(Cell, FilesOfBeforeAreRead) {
       "cell");
   ASSERT_TRUE(cell.detection.has_value());
   EXPECT_EQ(cell.detection->faults, 28U);
-  EXPECT_FALSE(cell.detection->largest_delay || cell.harm || cell.reruns || cell.high_shares);
+  EXPECT_FALSE(cell.detection->largest_delay || cell.harm || cell.reruns || cell.high.shares);
   EXPECT_DOUBLE_EQ(cell.step_ms_with_reruns(), 70);
 }
 
@@ -161,7 +161,7 @@ TEST_F(Cell, WithoutARecipeEverythingRunsHighAndThereIsNoLowLoss) {
   test::write_fake_run(run);
   const std::optional<CellResult> cell = measure_run(folder_.file("run"));
   ASSERT_TRUE(cell.has_value());
-  EXPECT_EQ(cell->high_mean, 1);
+  EXPECT_EQ(cell->high.mean, 1);
   EXPECT_FALSE(cell->loss_low.has_value());
 }
 
@@ -199,7 +199,7 @@ TEST_F(Cell, AResultReadsBackAsItWasWritten) {
                   .train_loss_tail = 1.5,
                   .share_mean = 0.1,
                   .share_peak = 0.2,
-                  .high_mean = 0.3,
+                  .high = {.mean = 0.3},
                   .risks_per_thousand = 4.5,
                   .admissions = 6,
                   .skipped_updates = 2,

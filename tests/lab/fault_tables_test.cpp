@@ -21,7 +21,7 @@ void add(std::vector<FaultCell>& cells, const std::string& fault, const std::str
                       .loss = loss + apart + static_cast<double>(seed),
                       .share_mean = share,
                       .share_peak = 0.25,
-                      .high_mean = share,
+                      .high = {.mean = share},
                       .step_ms = arm == "trial" ? 12.0 : 10.0,
                       .units = 28};
     if (fault != "none") result.harm = FaultHarm{.faults = 10, .harmful = 8};

@@ -69,10 +69,10 @@ TEST_F(ReportOf, HighPrecisionIsSplitByReason) {
   for (const run::TrainLine& line : run.metrics->train) recovered += *line.recovered;
   ASSERT_GT(recovered, 0);
   const Story story = make_story(run, {});
-  ASSERT_TRUE(story.summary.high);
-  EXPECT_DOUBLE_EQ(story.summary.high->acute, static_cast<double>(recovered) / (200 * 28));
-  EXPECT_DOUBLE_EQ(story.summary.high->reruns, 1.0 / 200) << "the trial of step 45";
-  EXPECT_DOUBLE_EQ(story.summary.high->total(), static_cast<double>(recovered + 28) / (200 * 28));
+  ASSERT_TRUE(story.summary.share.high);
+  EXPECT_DOUBLE_EQ(story.summary.share.high->acute, static_cast<double>(recovered) / (200 * 28));
+  EXPECT_DOUBLE_EQ(story.summary.share.high->reruns, 1.0 / 200) << "the trial of step 45";
+  EXPECT_DOUBLE_EQ(story.summary.share.high->total(), static_cast<double>(recovered + 28) / (200 * 28));
   const std::vector<std::string> lines = summary_lines(story.summary);
   EXPECT_EQ(std::count_if(lines.begin(), lines.end(),
                           [&](const std::string& line) {
@@ -82,7 +82,7 @@ TEST_F(ReportOf, HighPrecisionIsSplitByReason) {
   EXPECT_TRUE(has(story_json(story), R"("high_shares":{)"));
   EXPECT_TRUE(has(make_report(at("run"), {}).html, "high precision with reruns"));
   test::write_sample_run(at("watch"), {.controller = "watch"});
-  EXPECT_FALSE(make_story(read_run_records(at("watch")), {}).summary.high) << "nothing was switched";
+  EXPECT_FALSE(make_story(read_run_records(at("watch")), {}).summary.share.high) << "nothing was switched";
 }
 
 TEST_F(ReportOf, RunsWithoutErrorsSayNothingOfThem) {
