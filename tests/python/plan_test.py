@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """ctl.plan(): which units should always run high, against numpy on the errors that were reported."""
 
+import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -96,3 +98,15 @@ def test_a_state_has_what_a_plan_needs() -> None:
     other = attach(make_model(), max_o=2.0, watch=True, patrol=1.0)
     other.load_state_dict(ctl.state_dict())
     assert str(other.plan()) == str(ctl.plan())
+
+
+def test_the_runs_folder_has_the_errors(tmp_path: Path) -> None:
+    _, ctl, errors = measured_run(out=tmp_path / "run")
+    ctl.detach()
+    path = tmp_path / "run" / "errors.bin"
+    units, sites = np.fromfile(path, dtype="<u4", count=5)[3:]
+    rows = np.fromfile(path, dtype=[("step", "<i8"), ("errors", "<f4", (units, sites))], offset=20)
+    assert rows["step"].tolist() == list(range(1, 46)) and (units, sites) == (8, 3)
+    assert rows["errors"] == pytest.approx(errors, rel=1e-6, nan_ok=True)
+    chronic = json.loads(gnmr.explain(tmp_path / "run", json=True))["summary"]["chronic_units"]
+    assert {unit["unit"] for unit in chronic} == set(NAMES)
