@@ -62,7 +62,7 @@ class Control:
     @property
     def high(self) -> list[str]:
         """The units that run high in the step that is going on, or comes next."""
-        return list(self._steps.names(self._steps.high))
+        return list(self._steps.names(self._steps.high.units))
 
     @property
     def mode(self) -> str:

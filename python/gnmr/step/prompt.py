@@ -113,7 +113,7 @@ class Prompt:
         step = steps.number + 1
         before, norm_before = gradients.squares(), gradients.total()[0]
         errors = ErrorSquares(len(steps.units), self._sites)
-        now = steps.high_units()
+        now = steps.high
         supervisor.begin(step)
         try:
             has_run = self._run_again(rerun, lambda: rerun.trial(now, errors), errors)
@@ -151,9 +151,9 @@ class Prompt:
         steps, supervisor, gradients = self._steps, self._parts.supervisor, self._parts.gradients
         step = steps.number + 1
         before, norm_before = gradients.squares(), gradients.total()[0]
-        now = steps.high_units()
+        now = steps.high
         supervisor.begin(step)
-        wanted = HighUnits(now.units | set(supervisor.high), now.in_recovery | set(supervisor.in_recovery))
+        wanted = HighUnits([*now.units, *supervisor.high], [*now.in_recovery, *supervisor.in_recovery])
         try:
             has_run = self._run_again(rerun, lambda: rerun.with_high(wanted, now))
         except (ClosureFailed, KeyboardInterrupt):
@@ -184,7 +184,7 @@ class Prompt:
                 f"step {steps.number + 1}: a rerun failed for want of memory ({failure}); the step runs as before"
             )
             gradients.drop()
-            now = steps.high_units()
+            now = steps.high
             failure = self._read(RankStatus(failure_of(lambda: rerun.with_high(now, now)))).failure
             if failure is None:
                 return False

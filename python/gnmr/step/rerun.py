@@ -8,9 +8,9 @@ Non-goals: what is done with what it finds (gnmr.control).
 
 import math
 import time
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -228,8 +228,8 @@ class ErrorSquares:
 class HighUnits:
     """The units that run high, and which of them because of a recovery."""
 
-    units: Set[int]
-    in_recovery: Set[int]
+    units: Sequence[int] = field(default_factory=list)
+    in_recovery: Sequence[int] = field(default_factory=list)
 
 
 class Rerun:

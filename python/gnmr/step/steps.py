@@ -72,8 +72,7 @@ class Steps:
         self.units = parts.joined.found.units
         self.agreement = Agreement(self, parts.exchange)
         self.number = 0  # of the last step that ended
-        self.high: list[int] = []  # in force
-        self.in_recovery: list[int] = []  # of these, by the controller
+        self.high = HighUnits()  # in force
         self.switchboard = Switchboard()
         self.requests = list(parts.requests)  # modes that the kill switch asks for and why, for the next step
         self.fault = ""  # why it does nothing any more
@@ -106,12 +105,12 @@ class Steps:
         for switch in self.installed:
             switch.begin_step()
         plan = parts.supervisor.begin(following)
-        if parts.supervisor.high != self.high or parts.supervisor.in_recovery != self.in_recovery:
+        if parts.supervisor.high != self.high.units or parts.supervisor.in_recovery != self.high.in_recovery:
             self.move_switches()
         if parts.refresh is not None and parts.refresh.is_on != parts.supervisor.is_in_force(following):
             parts.refresh.turn()
         if parts.patrol is not None:
-            parts.patrol.begin(following, self.high, plan.measure)
+            parts.patrol.begin(following, self.high.units, plan.measure)
         if self.agreement.exchange is not None:
             self.begun_checksum = self.checksum()
 
@@ -160,17 +159,15 @@ class Steps:
 
     def move_switches(self) -> None:
         """Puts the paths of all units in force that are those of the next step."""
-        high, in_recovery = self.parts.supervisor.high, self.parts.supervisor.in_recovery
-        wanted, recovers = set(high), set(in_recovery)
-        for index in wanted.symmetric_difference(self.high) | recovers.symmetric_difference(self.in_recovery):
+        wanted, now = HighUnits(self.parts.supervisor.high, self.parts.supervisor.in_recovery), self.high
+        if wanted == now:
+            return
+        moved = set(wanted.units).symmetric_difference(now.units)
+        for index in moved.union(set(wanted.in_recovery).symmetric_difference(now.in_recovery)):
             switch = self.units[index].switch
             if switch is not None:
-                set_path(switch, index in wanted, index in recovers)
-        self.high, self.in_recovery = high, in_recovery
-
-    def high_units(self) -> HighUnits:
-        """Those in force."""
-        return HighUnits(set(self.high), set(self.in_recovery))
+                set_path(switch, index in wanted.units, index in wanted.in_recovery)
+        self.high = wanted
 
     def look_at_parameters(self) -> None:
         """In the first step: a wrapper may have come after `attach`. Later: whoever loads or builds anew."""
@@ -264,7 +261,7 @@ class Steps:
                     unit.switch.set_high(False)
             except Exception as fault:
                 self.say(f"{unit.name} could not be set low: {fault}")
-        self.high, self.in_recovery = [], []
+        self.high = HighUnits()
 
     # Messages.
 
