@@ -69,6 +69,14 @@ async function hover(selector) {
   return point !== null;
 }
 
+// How many outlines of one colour of the style sheet, wide enough to see, the first shown chart of a kind has.
+const outlined_in = (chart, colour) => browser.evaluate(`(() => {
+  const element = [...document.querySelectorAll('[data-chart="${chart}"]')].find((each) => each.checkVisibility());
+  const wanted = getComputedStyle(document.documentElement).getPropertyValue("--${colour}").trim();
+  return [...(element?.querySelectorAll("svg path, svg rect") ?? [])].filter((shape) =>
+    shape.getAttribute("stroke") === wanted && shape.getBoundingClientRect().width > 100).length;
+})()`);
+
 // What moves: tips, the choice of a run, the switches of a legend, the shared zoom.
 async function use_page(name) {
   if (name === "sweep") {
@@ -84,6 +92,11 @@ async function use_page(name) {
   if (await hover('[data-chart="errors"]')) {
     const tip = await browser.evaluate(`document.querySelector('[data-chart="errors"] .tip:not([hidden])')?.textContent ?? ""`);
     if (!/error about|not measured/.test(tip)) wrong(`the map of errors has no tip but "${tip}"`);
+    const outlines = await outlined_in("errors", "chronic");
+    if (outlines !== 1) wrong(`the map of errors outlines ${outlines} chronic units, expected 1`);
+    if ((await outlined_in("heat", "chronic")) !== 0) wrong("the map of ratios outlines chronic units");
+  } else if (name === "run") {
+    wrong("there is no map of errors");
   }
   if (await hover('[data-chart="loss"]')) {
     const tips = await browser.evaluate(`[...document.querySelectorAll('[data-chart="loss"] > div')].map((each) => each.textContent).join("|")`);

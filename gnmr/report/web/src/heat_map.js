@@ -167,6 +167,8 @@ function draw_map(chart, run, map, kind) {
       picture,
       outlines(map.recoveries, { fill: "none", stroke: colour("recovery"), lineWidth: 1.6 }),
       outlines(map.faults, { fill: "none", stroke: colour("fault"), lineWidth: 1.6, lineDash: [4, 2] }),
+      // Last, since it may lie on the outline of a recovery.
+      outlines(chronic, { fill: "none", stroke: colour("chronic"), lineWidth: 1.6, lineDash: [2, 2] }),
     ],
   });
   follow_pointer(chart, run, map, kind, cells);
