@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "gnmr/core/error.h"
 #include "gnmr/io/json.h"
 #include "gnmr/io/signals_file.h"
 #include "gnmr/io/truth.h"
@@ -99,27 +100,32 @@ void read_journal_of(const std::string& directory, RunFiles& run) {
   take_journal(path, run);
 }
 
-/// Whether a file of so many units is one of this run; if not, a remark says so. A damaged header shifts every row:
-/// such a map would show one unit's numbers under another's name.
-bool fits_journal(const char* name, std::size_t unit_count, RunFiles& run) {
-  if (!run.journal || !run.journal->header || run.journal->header->units.size() == unit_count) return true;
-  run.remarks.push_back(
-      fmt::format("The header of {} has {}, the journal's {}: one of them is damaged and the heat map is left out.",
-                  name, counted(unit_count, "unit"), run.journal->header->units.size()));
-  return false;
+/// What is wrong with a file of so many units; empty: nothing. A damaged header shifts every row: a map would show one
+/// unit's numbers under another's name.
+std::string misfit(const char* name, std::size_t unit_count, const RunFiles& run) {
+  if (!run.journal || !run.journal->header || run.journal->header->units.size() == unit_count) return {};
+  return fmt::format("the header of {} has {}, the journal's {}: one of them is damaged", name,
+                     counted(unit_count, "unit"), run.journal->header->units.size());
 }
 
 void read_chronic_units_of(const std::string& directory, RunFiles& run) {
   const std::string path = path_if_begun(directory, "errors.bin");
   if (path.empty() || !run.journal || !run.journal->header) return;
-  if (!fits_journal("errors.bin", io::SignalsReader(path).unit_count(), run)) return;
-  run.chronic = find_chronic_units(path, run.journal->header->units, run.journal->header->options);
+  const io::JournalHeader& header = *run.journal->header;
+  try {
+    run.errors_problem = misfit("errors.bin", io::SignalsReader(path).unit_count(), run);
+    if (run.errors_problem.empty()) run.chronic = find_chronic_units(path, header.units, header.options);
+  } catch (const Error& error) {
+    run.errors_problem = error.what();
+  }
+  if (run.errors_problem.empty()) return;
+  run.remarks.push_back("Errors of units and chronic units are left out: " + run.errors_problem + ".");
 }
 
 /// Chronic units are shown whatever else is left out.
 void read_errors_of(const std::string& directory, const UnitMapLimits& limits, RunFiles& run) {
   const std::string path = path_if_begun(directory, "errors.bin");
-  // Without the journal's names a map of errors says nothing, and with another number of units there is a remark.
+  // Without the journal's names a map of errors says nothing, and for a damaged file there is a remark.
   if (path.empty() || !run.chronic) return;
   std::vector<std::uint64_t> chronic(run.journal->header->units.size(), 0);
   for (const ChronicUnit& unit : run.chronic->units) chronic[unit.unit] = 1;
@@ -135,7 +141,10 @@ void read_signals_of(const std::string& directory, const UnitMapLimits& limits, 
     return;
   }
   UnitMap ratios = read_unit_map(path, MapKind::ratios, run.history.events_of_unit, limits);
-  if (!fits_journal("signals.bin", ratios.unit_count, run)) return;
+  if (const std::string problem = misfit("signals.bin", ratios.unit_count, run); !problem.empty()) {
+    run.remarks.push_back("The heat map is left out: " + problem + ".");
+    return;
+  }
   if (ratios.torn) run.remarks.emplace_back("The last row of signals.bin is torn and was skipped.");
   run.ratios = std::move(ratios);
 }

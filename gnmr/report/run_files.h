@@ -38,7 +38,8 @@ struct RunFiles {
   RecoveryHistory history;  // of the journal; empty where there is none
   std::optional<UnitMap> ratios;
   std::optional<UnitMap> errors;
-  std::optional<ChronicUnits> chronic;  // where errors were written
+  std::optional<ChronicUnits> chronic;  // where errors were written and can be read
+  std::string errors_problem;           // why errors.bin cannot be read; a remark says it too
   std::optional<std::vector<FaultSpan>> faults;
   std::vector<std::string> remarks;  // what is missing, torn or odd, in sentences
 };
@@ -50,6 +51,7 @@ bool is_run_directory(const std::string& directory);
 std::string folder_name(const std::string& directory);
 
 /// Reads run.json, metrics.jsonl and journal.jsonl, and of errors.bin the chronic units: all that needs no pictures.
+/// A damaged errors.bin is left out.
 RunFiles read_run_records(const std::string& directory);
 
 /// The same of a journal alone; `-` is standard input.

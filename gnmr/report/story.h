@@ -60,7 +60,8 @@ struct StorySummary {
   std::uint64_t denials = 0;
   std::uint64_t common_steps = 0;
   RecoveryShare share = {};
-  std::optional<ChronicUnits> chronic = {};  // where errors were written
+  std::optional<ChronicUnits> chronic = {};  // where errors were written and can be read
+  std::string errors_problem = {};           // why errors.bin cannot be read
   RerunWorth worth = {};
   std::uint64_t resumes = 0;
   std::uint64_t dropped = 0;  // lines that could not be written

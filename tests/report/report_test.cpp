@@ -9,6 +9,7 @@
 
 #include "gnmr/core/error.h"
 #include "gnmr/report/audit.h"
+#include "gnmr/report/explanation.h"
 #include "gnmr/report/run_files.h"
 #include "gnmr/report/run_view.h"
 #include "gnmr/report/story.h"
@@ -96,7 +97,7 @@ TEST_F(ReportOf, RunsWithoutErrorsSayNothingOfThem) {
   }
 }
 
-TEST_F(ReportOf, DamagedErrorsAreLeftOutOrRefused) {
+TEST_F(ReportOf, DamagedErrorsAreLeftOut) {
   test::write_sample_run(at("run"), {});
   const std::string errors = content_of(at("run/errors.bin"));
   put_file(at("run/errors.bin"), errors + "torn");
@@ -105,14 +106,57 @@ TEST_F(ReportOf, DamagedErrorsAreLeftOutOrRefused) {
   other[12] = '\x1D';  // one unit more
   put_file(at("run/errors.bin"), other);
   const Report report = make_report(at("run"), {});
-  EXPECT_TRUE(has(report.html, "one of them is damaged and the heat map is left out"));
+  ASSERT_EQ(report.remarks.size(), 1U);
+  EXPECT_EQ(report.remarks[0],
+            "Errors of units and chronic units are left out: the header of errors.bin has 29 units, the journal's 28: "
+            "one of them is damaged.");
   EXPECT_FALSE(has(report.html, "data-chart=\"errors\""));
-  put_file(at("run/errors.bin"), content_of(at("run/signals.bin")));
-  EXPECT_THROW(make_report(at("run"), {}), Error);
-  put_file(at("run/errors.bin"), "something else");
-  EXPECT_THROW(make_report(at("run"), {}), Error);
+  for (const std::string& content : {content_of(at("run/signals.bin")), std::string("something else")}) {
+    put_file(at("run/errors.bin"), content);
+    const Report left_out = make_report(at("run"), {});
+    ASSERT_EQ(left_out.remarks.size(), 1U);
+    EXPECT_TRUE(left_out.remarks[0].starts_with("Errors of units and chronic units are left out: " + at("run") +
+                                                "/errors.bin: "))
+        << left_out.remarks[0];
+    EXPECT_TRUE(has(left_out.html, "relative to its own mean")) << "the rest is there";
+    EXPECT_FALSE(has(left_out.html, "data-chart=\"errors\""));
+  }
   put_file(at("run/errors.bin"), "");
   EXPECT_FALSE(has(make_report(at("run"), {}).html, "data-chart=\"errors\""));
+}
+
+TEST_F(ReportOf, AStoryIsToldWithoutErrorsThatCannotBeRead) {
+  test::write_sample_run(at("run"), {});
+  const std::string whole = explanation_text(make_story(read_run_to_explain(at("run")), {}), {});
+  ASSERT_TRUE(has(whole, "layers.0.attention.out (input_gradient"));
+  std::string other = content_of(at("run/errors.bin"));
+  other[12] = '\x1D';  // one unit more
+  for (const auto& [content, problem] : {std::pair<std::string, std::string>{"something else", "errors.bin: "},
+                                         {other, "the header of errors.bin has 29 units, the journal's 28"}}) {
+    put_file(at("run/errors.bin"), content);
+    const Story story = make_story(read_run_to_explain(at("run")), {});
+    std::vector<std::string> lines = summary_lines(story.summary);
+    std::erase_if(lines, [](const std::string& line) { return !line.starts_with("chronic units"); });
+    ASSERT_EQ(lines.size(), 1U);
+    EXPECT_TRUE(has(lines[0], "not known: ") && has(lines[0], problem)) << lines[0];
+    EXPECT_FALSE(has(lines[0], "heat map"));
+    const std::string json = story_json(story);
+    EXPECT_FALSE(has(json, "\"chronic_units\""));
+    EXPECT_TRUE(has(json, "\"errors_problem\":") && has(json, problem)) << json;
+    const std::string text = explanation_text(story, {});
+    EXPECT_EQ(text.substr(text.find("What happened")), whole.substr(whole.find("What happened")));
+  }
+}
+
+TEST_F(ReportOf, ChronicUnitsThatAreNotKnownAreNoEmptyList) {
+  test::write_sample_run(at("run"), {.steps = 12});  // too few for a review that knows errors
+  const RunFiles few = read_run_records(at("run"));
+  ASSERT_TRUE(few.chronic);
+  ASSERT_EQ(few.chronic->reviews, 0U);
+  EXPECT_FALSE(has(story_json(make_story(few, {})), "\"chronic_units\""));
+  RunFiles none = read_run_records(at("run"));
+  none.chronic->reviews = 3;
+  EXPECT_TRUE(has(story_json(make_story(none, {})), "\"chronic_units\":[]"));
 }
 
 TEST_F(ReportOf, ARunHasEverySection) {
@@ -257,7 +301,7 @@ TEST_F(ReportOf, SignalsOfAnotherWidthThanTheJournalsAreLeftOut) {
     put_file(at("run/signals.bin"), damaged);
     const Report report = make_report(at("run"));
     ASSERT_EQ(report.remarks.size(), 1U) << bit;
-    EXPECT_TRUE(has(report.remarks[0], "one of them is damaged and the heat map is left out")) << report.remarks[0];
+    EXPECT_TRUE(has(report.remarks[0], "The heat map is left out: the header of signals.bin")) << report.remarks[0];
     EXPECT_FALSE(has(report.html, "relative to its own mean"));
   }
 }
