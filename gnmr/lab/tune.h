@@ -47,7 +47,7 @@ std::vector<TuneCandidate> tune_grid(const Options& base, const TuneGridSettings
 struct TuneScore {
   std::uint64_t steps = 0;
   std::uint64_t looked_at = 0;  // unit-steps with a sample, or with an error that was measured
-  std::uint64_t risks = 0;      // of these: at risk, or standing out (units in recovery left out)
+  std::uint64_t risks = 0;      // of these: at risk, or with an error above its limit (not in recovery)
   double risk_rate = 0;         // a thousand unit-steps
   double own_rate = 0;          // of these, outside common steps: risks that are a unit's own
   double calm_rate = 0;         // the same in the calmest nine tenths of the run

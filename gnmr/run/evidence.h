@@ -3,8 +3,8 @@
 //
 //   {"kind":"evidence","step":57,"unit":"layers.2.up","relative_error":0.61,"saturated":0.18,"flushed":0.002}
 //
-// Written where a run is asked to measure its casts: for units at risk or standing out in every step, for all units
-// when the run is evaluated. Goals: as metrics.h. Non-goals: deciding anything by the file.
+// Written where a run is asked to measure its casts: in every step for units at risk or with an error above its limit,
+// for all units when the run is evaluated. Goals: as metrics.h. Non-goals: deciding anything by the file.
 #pragma once
 
 #include <cstdint>

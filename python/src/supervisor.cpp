@@ -216,7 +216,7 @@ void bind_rest(Class& supervisor) {
             return self.flush(std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000)));
           },
           "seconds"_a = 2.0, nb::call_guard<nb::gil_scoped_release>(),
-          "Waits until all that was told is with the operating system; whether it is.")
+          "Waits until all that was reported is with the operating system; whether it is.")
       .def("close", &Supervisor::close, nb::call_guard<nb::gil_scoped_release>(),
            "Ends the files; whether all was written.");
 }
