@@ -46,7 +46,9 @@ class Tally:
     steps: int = 0
     alarms: int = 0
     reruns: int = 0
-    rerun_unit_steps: int = 0  # unit passes of reruns in high precision: all units in a trial
+    #: Unit passes of reruns in high precision: all units in a trial. None: the counts go on from a state of an earlier
+    #: version, which did not have these and the steps in standing recovery.
+    rerun_unit_steps: int | None = 0
     denied_steps: int = 0  # in which the budget had no room for a unit
     most_wanted: int = 0  # units that were in recovery or denied in one step
     verdicts: Counter[str] = field(default_factory=Counter)  # of trials
@@ -56,7 +58,7 @@ class Tally:
         """A step in which something happened."""
         self.alarms += result.alarmed
         self.reruns += bool(result.rerun)
-        if result.rerun:
+        if result.rerun and self.rerun_unit_steps is not None:
             self.rerun_unit_steps += len(units) if result.rerun == "trial" else len(outcome.decision.recovered)
         if outcome.verdict != "none":
             self.verdicts[outcome.verdict] += 1
@@ -101,11 +103,14 @@ class Tally:
         if saved is None:
             return cls()
         try:
+            units = saved["units"]
+            has_reasons = "rerun_unit_steps" in saved and all("standing_steps" in one for one in units.values())
             return cls(
                 **{
                     **saved,
+                    "rerun_unit_steps": saved["rerun_unit_steps"] if has_reasons else None,
                     "verdicts": Counter(saved["verdicts"]),
-                    "units": {name: UnitCounts(**counts) for name, counts in saved["units"].items()},
+                    "units": {name: UnitCounts(**counts) for name, counts in units.items()},
                 }
             )
         except (TypeError, KeyError, AttributeError, ValueError) as wrong:
@@ -169,12 +174,15 @@ class Summary:
     refreshes: int = 0  # scales of this process that were renewed early
     fault: str = ""
     advice: tuple[Advice, ...] = ()
-    standing_steps: int = 0  # unit-steps in standing recovery
-    rerun_unit_steps: int = 0  # unit passes of reruns in high precision
+    standing_steps: int | None = 0  # unit-steps in standing recovery; None: not known, as `high_shares`
+    rerun_unit_steps: int | None = 0  # unit passes of reruns in high precision; None: not known
 
     @property
-    def high_shares(self) -> HighShares:
-        """Why units ran in high precision."""
+    def high_shares(self) -> HighShares | None:
+        """Why units ran in high precision. None: the run goes on from a state of an earlier version without these
+        counts."""
+        if self.standing_steps is None or self.rerun_unit_steps is None:
+            return None
         whole = self.steps * len(self.units)
         recovered = sum(unit.recovery_steps for unit in self.units)
         return HighShares(
@@ -201,8 +209,7 @@ class Summary:
             f"(trials: {verdicts})",
             f"{budget_text(self.budget, len(self.units))}; "
             f"units denied in {self.denied_steps} steps" + _NOW.get(self.mode, ""),
-            f"{shares.total:.2%} of unit-steps in high precision: {shares.acute:.2%} acute recovery, "
-            f"{shares.standing:.2%} standing recovery, {shares.reruns:.2%} reruns",
+            *([_shares_text(shares)] if shares is not None else []),
             *([f"{self.refreshes} scales renewed before their interval was over"] if self.refreshes else []),
         ]
 
@@ -279,7 +286,11 @@ def summarize(
         int(options.warmup_samples),
         refreshes,
         fault,
-        standing_steps=sum(counts.standing_steps for counts in tally.units.values()),
+        standing_steps=(
+            sum(counts.standing_steps for counts in tally.units.values())
+            if tally.rerun_unit_steps is not None
+            else None
+        ),
         rerun_unit_steps=tally.rerun_unit_steps,
     )
 
@@ -287,6 +298,13 @@ def summarize(
 def budget_text(budget: int, units: int) -> str:
     """`budget: 2 of 224 units (0.9%)`."""
     return f"budget: {budget} of {units} units ({_ratio(budget, units):.1%})"
+
+
+def _shares_text(shares: HighShares) -> str:
+    return (
+        f"{shares.total:.2%} of unit-steps in high precision: {shares.acute:.2%} acute recovery, "
+        f"{shares.standing:.2%} standing recovery, {shares.reruns:.2%} reruns"
+    )
 
 
 def _ratio(part: int, whole: int) -> float:

@@ -47,6 +47,7 @@ def test_a_recovery_is_counted() -> None:
     assert all(unit.admissions == 0 and unit.is_sampled for unit in summary.units[1:])
     # Three unit-steps in recovery, and a trial of all eight units, of 24 steps of eight units.
     shares = summary.high_shares
+    assert shares is not None
     assert (shares.acute, shares.standing, shares.reruns) == pytest.approx((3 / 192, 0, 8 / 192))
     assert shares.total == pytest.approx(11 / 192) and "1.56% acute recovery" in str(summary)
     text = str(summary)
@@ -81,6 +82,35 @@ def test_it_is_kept_in_checkpoints() -> None:
     assert other.summary().steps == 0
 
 
+@pytest.mark.parametrize("lacks", ["rerun_unit_steps", "standing_steps"])
+def test_reasons_that_an_earlier_version_did_not_count_are_not_known(lacks: str) -> None:
+    ctl = watched_run(12)
+    assert ctl.summary().high_shares is not None
+    state = copy.deepcopy(ctl.state_dict())
+    if lacks == "rerun_unit_steps":
+        del state["summary"][lacks]
+    else:
+        assert state["summary"]["units"][FAULTY]["recovery_steps"] > 0
+        for counts in state["summary"]["units"].values():
+            del counts[lacks]
+    model = make_model()
+    # Until the control ends, also across later states.
+    for step in (13, 14):
+        ctl = gnmr.attach(model, quiet=True, strict=True, **{**low_path(model), **QUICK})
+        ctl.load_state_dict(state)
+        model.zero_grad()
+        with planted_fault(next(unit for unit in ctl.units if unit.name == "layers.0.down")):
+            run_backward(model, step)
+            ctl.trial(lambda step=step: run_backward(model, step))
+        summary = ctl.summary()
+        assert summary.steps == step and summary.reruns == 2, "all else is counted on"
+        assert summary.high_shares is None and "in high precision" not in str(summary)
+        assert (summary.standing_steps, summary.rerun_unit_steps) == (None, None)
+        assert summary.recovery_share > 0 and FAULTY in repr(summary)
+        state = copy.deepcopy(ctl.state_dict())
+        ctl.detach()
+
+
 def units(*rows: UnitSummary) -> tuple[UnitSummary, ...]:
     return rows or (UnitSummary("a", 0, 0.0, 0, 0.0, 0, 0, True),)
 
@@ -93,6 +123,7 @@ LOUD = replace(CALM, alarms=10, reruns=10, verdicts={"numeric": 10}, units=units
 def test_shares_of_high_precision_add_up() -> None:
     rows = (ROW, replace(ROW, name="b", recovery_steps=70))
     shares = replace(CALM, units=rows, standing_steps=60, rerun_unit_steps=4).high_shares
+    assert shares is not None
     assert (shares.acute, shares.standing, shares.reruns) == (40 / 2000, 60 / 2000, 4 / 2000)
     assert shares.total == pytest.approx((30 + 70 + 4) / 2000)
 
