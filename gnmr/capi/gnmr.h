@@ -163,7 +163,8 @@ GNMR_API gnmr_status gnmr_begin(gnmr_controller* controller, int64_t step, gnmr_
 GNMR_API gnmr_status gnmr_paths(const gnmr_controller* controller, uint8_t* paths, size_t count);
 
 /* Lag 1: what a gate needs to know of each unit in the step that has begun last: 1 it could be admitted, 2 a norm of 0
- * counts as no sample, 4 and 8 the binary logarithm of the doubt (times 4). `count` is the number of units. */
+ * counts as no sample, bits 2 and 3 the binary logarithm of the doubt (docs/algorithm.md, "Doubt"). `count` is the
+ * number of units. */
 GNMR_API gnmr_status gnmr_gate_flags(const gnmr_controller* controller, uint8_t* flags, size_t count);
 
 /* How a run of a step ended. */

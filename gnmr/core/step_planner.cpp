@@ -122,6 +122,9 @@ void StepPlanner::restore(const PlanState& state, int lag, std::span<const UnitI
     std::erase_if(state_.recovered,
                   [released](UnitIndex unit) { return std::binary_search(released.begin(), released.end(), unit); });
   }
+  if (rules_.selector != Selector::trial) {
+    for (std::uint8_t& flags : state_.flags) flags &= static_cast<std::uint8_t>(~gate_flag::kDoubt);
+  }
   if (lag != 0) return;
   state_.recovered.clear();
   state_.recovered_is_next = false;

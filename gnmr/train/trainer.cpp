@@ -53,12 +53,6 @@ void Trainer::take_step(std::int64_t number) {
   nn::RecoverableUnits& units = *parts_.units;
   const Mode mode = supervisor.mode();
   Step now{.learning_rate = learning_rate(schedule_, number)};
-  // Scales are renewed early only while decisions are carried out.
-  const auto refresh = [&] {
-    const bool is_in_force = parts_.has_controller() && supervisor.is_in_force(number);
-    return formats::Refresh{.factor = is_in_force ? static_cast<float>(parts_.settings.refresh) : 0.0F};
-  };
-  now.refresh = refresh();
   do {
     const bool is_first = now.plan.step != number;
     {
@@ -66,13 +60,16 @@ void Trainer::take_step(std::int64_t number) {
       now.plan = supervisor.begin(number);
       now.recovered = supervisor.recovered_count();
       now.standing = supervisor.standing_count();
+      // Scales are renewed early only while decisions are carried out.
+      const bool renews = parts_.has_controller() && supervisor.is_in_force(number);
+      now.refresh.factor = renews ? static_cast<float>(parts_.settings.refresh) : 0.0F;
       units.request(supervisor.high(), supervisor.in_recovery());
     }
     if (is_first) recovered_by_step_.emplace_back(supervisor.high().begin(), supervisor.high().end());
     run_batch(now);
   } while (parts_.gate == nullptr && report(now) == Action::rerun);
   make_update(now);
-  units.end_step(refresh());
+  units.end_step(now.refresh);
   parts_.runner->drop_gradients();
   now.high = static_cast<std::int64_t>(units.high_count());
   if (late_) report_late_step();

@@ -128,7 +128,7 @@ def attach(
             journal=os.path.join(folder, "journal.jsonl") if folder else "",
             signals=os.path.join(folder, "signals.bin") if folder else "",
             errors=os.path.join(folder, "errors.bin") if folder and patrol is not None else "",
-            # A row has a number per unit: with many of them every step would be most of what is written.
+            # With many units rows of every step would be most of what is written.
             signals_every=max(1, len(joined.found.units) // 1000),
             existing="refuse" if next_step is None else "resume",
             next_step=next_step or 1,

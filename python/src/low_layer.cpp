@@ -356,7 +356,9 @@ void bind_layer(nb::module_& module) {
             for (const ErrorSums& one : self.error_sums()) sums.emplace_back(one.difference, one.reference);
             return sums;
           },
-          "||low - high||^2 and ||high||^2 per GEMM in this step; waits for a device.")
+          "||low - high||^2 and ||high||^2 per GEMM in this step, 0 where not measured or answered by a refresh; waits "
+          "for a "
+          "device.")
       .def(
           "errors",
           [](const LowLayer& self) {
@@ -364,7 +366,8 @@ void bind_layer(nb::module_& module) {
             for (const ErrorSums& one : self.error_sums()) errors.push_back(one.error());
             return errors;
           },
-          "||low - high|| / ||high|| per GEMM, NaN where nothing was measured; waits for a device.")
+          "||low - high|| / ||high|| per GEMM, NaN where nothing was measured or a refresh answers it; waits for a "
+          "device.")
       .def("square", &LowLayer::square,
            "The squared norm of the output's gradient, None where there was none; waits for a device.")
       .def_prop_ro("has_square", &LowLayer::has_square, "Whether a gradient of the output was measured in this step.")

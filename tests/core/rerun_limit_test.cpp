@@ -235,6 +235,24 @@ TEST_F(DoubtScene, TheGateGoesByTheDoubtOfThePlan) {
   }
 }
 
+TEST_F(DoubtScene, AGateOfAnotherSelectorKnowsNone) {
+  Options late = options(Selector::trial);
+  late.lag = 1;
+  Controller doubting = make(8, late);
+  doubting.begin(31);
+  for (const Selector selector : {Selector::trial, Selector::norms}) {
+    Options other = late;
+    other.selector = selector;
+    other.guard = selector == Selector::norms ? Guard::skip : Guard::none;
+    Controller controller(doubting.units(), other, doubting.backend());
+    controller.restore(doubting.save(), doubting.plan_state());
+    HostGate gate(controller);
+    const StepPlan& plan = controller.begin(31);
+    ASSERT_NE(plan.hold, HoldRule::never);
+    EXPECT_EQ(gate.holds(plan, risk(3, 1.5)), selector == Selector::norms);
+  }
+}
+
 TEST_F(DoubtScene, LastingTroubleThatHighPrecisionSharesHasFewTrialsAndNoAdmissions) {
   Controller controller = make(1, options(Selector::trial));
   int trials = 0;

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <set>
 
 #include "gnmr/core/error.h"
+#include "gnmr/io/signals_file.h"
 #include "train/small_run.h"
 #include "train/trouble.h"
 
@@ -133,6 +135,35 @@ TEST(TrainerTrial, WhatIsGoneInTheRerunIsNotNumeric) {
   EXPECT_EQ(trials[0].step, 15);
   EXPECT_GT(trials[0].distance.value_or(0), 0);
   EXPECT_EQ(done.outcome.control.admissions, 0u);
+}
+
+/// The largest error in one step, in errors.bin.
+float largest_error(const run::TrainSettings& settings, std::int64_t step) {
+  io::SignalsReader reader(settings.out + "/errors.bin");
+  float largest = 0;
+  for (io::SignalsRow row; reader.next(row);) {
+    if (row.step != step) continue;
+    for (const float error : row.values) largest = std::fmax(largest, error);
+  }
+  return largest;
+}
+
+TEST(TrainerTrial, AnErrorThatANewScaleAnswersIsNobodysFault) {
+  const SmallRuns runs;
+  for (const double refresh : {4.0, 0.0}) {
+    run::TrainSettings settings = trial_settings(runs, refresh > 0 ? "renewed" : "stale");
+    settings.recipe = (std::filesystem::path(settings.model).parent_path() / "stale.json").string();
+    test::put_file(settings.recipe, R"({"name": "stale", "output_gradient":
+      {"format": "e4m3", "scaling": "delayed", "interval": 100, "history": 1}})");
+    settings.refresh = refresh;
+    settings.lr = 1e-4;  // no scale goes stale by itself
+    const FinishedRun done = finish(settings, {}, with({.bad_batches = {20}}));
+    EXPECT_GT(largest_error(settings, 20), 0.3F) << "small gradients do not fit the scale";
+    const std::vector<io::JournalTrial> trials = trials_of(settings);
+    EXPECT_EQ(std::count_if(trials.begin(), trials.end(), [](const auto& trial) { return trial.step == 20; }),
+              refresh > 0 ? 0 : 1);
+    EXPECT_EQ(done.recorder.lines.at(20).recovered > 0, refresh == 0) << "in step 21";
+  }
 }
 
 TEST(TrainerTrial, FindsTheUnitThatMakesEverythingNonFinite) {

@@ -314,9 +314,10 @@ class Rerun:
         self._switch(high)
 
     def _switch(self, high: HighUnits) -> None:
+        units, in_recovery = set(high.units), set(high.in_recovery)
         for index, unit in enumerate(self._units):
             if unit.switch is not None:
-                set_path(unit.switch, index in high.units, index in high.in_recovery)
+                set_path(unit.switch, index in units, index in in_recovery)
 
     def context(
         self,

@@ -162,11 +162,11 @@ class Steps:
         wanted, now = HighUnits(self.parts.supervisor.high, self.parts.supervisor.in_recovery), self.high
         if wanted == now:
             return
-        moved = set(wanted.units).symmetric_difference(now.units)
-        for index in moved.union(set(wanted.in_recovery).symmetric_difference(now.in_recovery)):
+        high, in_recovery = set(wanted.units), set(wanted.in_recovery)
+        for index in high.symmetric_difference(now.units) | in_recovery.symmetric_difference(now.in_recovery):
             switch = self.units[index].switch
             if switch is not None:
-                set_path(switch, index in wanted.units, index in wanted.in_recovery)
+                set_path(switch, index in high, index in in_recovery)
         self.high = wanted
 
     def look_at_parameters(self) -> None:
