@@ -98,7 +98,7 @@ class Agreement:
             steps.move_switches()
             self._differences += 1
             steps.say(
-                f"step {steps.number + 1}: what rank {', '.join(map(str, differing))} had decided, or was told, was "
+                f"step {steps.number + 1}: what rank {', '.join(map(str, differing))} had decided, or received, was "
                 "not what rank 0 has, which holds for all from here on"
             )
             if self._differences == MOST_DIFFERENCES:
