@@ -61,8 +61,8 @@ LabView::~LabView() {
 }
 
 int LabView::stops_wanted() {
-  if (stops > 0 && !told_of_stop_) {
-    told_of_stop_ = true;
+  if (stops > 0 && !stop_is_shown_) {
+    stop_is_shown_ = true;
     print("stopping: the running cells write their checkpoints (once more ends them at once)");
   }
   return stops;

@@ -52,7 +52,7 @@ class LabView : public lab::SuiteObserver {
   LabViewStyle style_;
   bool moving_;
   std::size_t drawn_lines_ = 0;
-  bool told_of_stop_ = false;
+  bool stop_is_shown_ = false;
   std::map<std::size_t, Place> places_;  // of the cells that were started
   std::chrono::steady_clock::time_point next_;
 };

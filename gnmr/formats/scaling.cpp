@@ -146,8 +146,8 @@ class ScaledPass {
     const std::size_t col = strip.col + group * groups_.cols;
     const Contents contents =
         look_through(matrix_, {strip.row, strip.row_end, col, std::min(col + groups_.cols, strip.col_end)});
-    const bool untold = contents.has_nan || (contents.has_infinity && cast_.overflow == Overflow::non_finite);
-    if (untold && !rule_.layout.has_nan()) return nan_group_scale(rule_.kind);
+    const bool is_lost = contents.has_nan || (contents.has_infinity && cast_.overflow == Overflow::non_finite);
+    if (is_lost && !rule_.layout.has_nan()) return nan_group_scale(rule_.kind);
     return group_scale(rule_, contents.finite_amax);
   }
 

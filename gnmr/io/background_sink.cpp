@@ -35,9 +35,9 @@ struct Queue {
   std::uint64_t queued_total = 0;   // bytes, ever
   std::uint64_t settled_total = 0;  // of these, written or given up
   std::uint64_t dropped = 0;        // records, ever
-  std::uint64_t dropped_untold = 0;
-  std::uint64_t in_flight = 0;  // records that the thread has taken and not yet written
-  bool told_stuck = false;      // all that was left has been counted as lost already
+  std::uint64_t dropped_unreported = 0;
+  std::uint64_t in_flight = 0;    // records that the thread has taken and not yet written
+  bool stuck_is_counted = false;  // all that was left has been counted as lost already
   bool closing = false;
   bool give_up = false;
   bool finished = false;
@@ -75,15 +75,15 @@ class Drain {
     lock.unlock();
     const std::uint64_t lost = end_file();
     lock.lock();
-    if (!queue_->told_stuck) queue_->dropped += lost + queue_->settings.shape.count(queue_->queued);
+    if (!queue_->stuck_is_counted) queue_->dropped += lost + queue_->settings.shape.count(queue_->queued);
     queue_->queued.clear();
     queue_->finished = true;
     queue_->progress.notify_all();
   }
 
  private:
-  bool has_work() const { return !queue_->queued.empty() || tells_drops(); }
-  bool tells_drops() const { return queue_->dropped_untold > 0 && queue_->settings.drop_note != nullptr; }
+  bool has_work() const { return !queue_->queued.empty() || has_unreported_drops(); }
+  bool has_unreported_drops() const { return queue_->dropped_unreported > 0 && queue_->settings.drop_note != nullptr; }
 
   // What was dropped came after all that is queued, so the note comes last.
   void take() {
@@ -92,10 +92,10 @@ class Drain {
     chunk_records_ = chunk_.size();
     queue_->in_flight = queue_->settings.shape.count(chunk_);
     written_ = 0;
-    if (!tells_drops()) return;
+    if (!has_unreported_drops()) return;
     try {
-      chunk_ += queue_->settings.drop_note(queue_->dropped_untold);
-      queue_->dropped_untold = 0;
+      chunk_ += queue_->settings.drop_note(queue_->dropped_unreported);
+      queue_->dropped_unreported = 0;
     } catch (const std::bad_alloc&) {
       // Reported at another time; this thread must not end the process.
     }
@@ -165,7 +165,7 @@ class BackgroundSink : public RecordSink {
       if (queue_->closing || records.size() > queue_->settings.queue_bytes - queue_->queued.size()) {
         const std::uint64_t lost = queue_->settings.shape.count(records);
         queue_->dropped += lost;
-        queue_->dropped_untold += lost;
+        queue_->dropped_unreported += lost;
       } else {
         queue_->queued += records;
         queue_->queued_total += records.size();
@@ -197,7 +197,7 @@ class BackgroundSink : public RecordSink {
     const bool stuck = !queue_->finished;
     if (stuck) {
       queue_->dropped += queue_->in_flight + queue_->settings.shape.count(queue_->queued);
-      queue_->told_stuck = true;
+      queue_->stuck_is_counted = true;
     }
     lock.unlock();
     if (stuck) {

@@ -80,15 +80,15 @@ struct GatedStep::Impl {
   static constexpr std::size_t kGradientsAt = sizeof(Sent);
   std::size_t optimized_at() const { return kGradientsAt + gradient_count * sizeof(const void*); }
   std::size_t flags_at() const { return optimized_at() + gradient_of_tensor.size() * sizeof(const void*); }
-  std::size_t told_words() const { return words_for(flags_at() + settings.units); }
+  std::size_t input_words() const { return words_for(flags_at() + settings.units); }
 
   /// What has to be on the device before the launches; they are recorded anew where it changed.
   void prepare(const GatedStepInputs& inputs, void* stream) {
     if (norms.set_shapes(inputs.gradients, stream)) ++shapes;
     gather.set(inputs.lists, stream);
     gradient_count = inputs.gradients.size();
-    if (reserved_words == told_words()) return;
-    reserved_words = told_words();
+    if (reserved_words == input_words()) return;
+    reserved_words = input_words();
     sent.reserve(reserved_words);
     ++shapes;
   }

@@ -83,7 +83,7 @@ void add_cells(const std::string& folder, std::vector<FaultCell>& cells) {
     std::optional<CellResult> result = suite.finished(planned);
     if (!result) continue;
     FaultCell cell{.fault = suite.fault(), .result = std::move(*result)};
-    for (SettingText& text : told_settings(settings_in(suite, planned))) {
+    for (SettingText& text : changed_settings(settings_in(suite, planned))) {
       if (!is_among(text.name, kLeftOut)) cell.settings.push_back(std::move(text));
     }
     cells.push_back(std::move(cell));
@@ -95,7 +95,7 @@ bool holds_suite(const fs::path& folder) {
   return fs::exists(folder / kSuiteFileName, ignored);
 }
 
-/// Settings in the order in which told_settings gives them: a file of ours is written again as it was.
+/// Settings in the order in which changed_settings gives them: a file of ours is written again as it was.
 std::vector<SettingText> settings_in_order(const io::JsonObject& object) {
   std::vector<SettingText> settings;
   for (const auto& [name, text] : object.json().items()) settings.push_back({name, object.text(name)});

@@ -153,7 +153,7 @@ std::vector<std::string> option_texts(const std::string& options_path) {
   return texts;
 }
 
-std::vector<SettingText> told_settings(const run::TrainSettings& settings) {
+std::vector<SettingText> changed_settings(const run::TrainSettings& settings) {
   const run::TrainSettings defaults;
   std::vector<SettingText> texts;
   for (const run::SettingSpec& spec : run::setting_specs()) {

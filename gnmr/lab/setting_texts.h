@@ -36,7 +36,7 @@ run::TrainSettings settings_from_texts(std::span<const std::string> texts);
 std::vector<std::string> option_texts(const std::string& options_path);
 
 /// The settings and options that differ from their defaults, by name, as texts; in the order of their declaration.
-std::vector<SettingText> told_settings(const run::TrainSettings& settings);
+std::vector<SettingText> changed_settings(const run::TrainSettings& settings);
 
 /// The flags of `gnmr train` that give these settings: those that differ from the defaults, but for options without
 /// effect.

@@ -57,7 +57,7 @@ DeviceNumbers::DeviceNumbers(const FrontEnd& front_end, std::size_t layers, cons
   }
   if (tensors.empty()) return;
   delayed_ = std::make_unique<kernels::DelayedScales>(tensors);
-  remembered_.assign(tensors.size(), 0);
+  has_observation_.assign(tensors.size(), 0);
 }
 
 DeviceNumbers::~DeviceNumbers() = default;
@@ -77,7 +77,7 @@ void DeviceNumbers::end_step(const formats::Refresh& refresh) {
     const std::size_t layer = index / (kProductCount * 2);
     const auto product = static_cast<Product>(index / 2 % kProductCount);
     const auto operand = static_cast<std::size_t>(recipes::operands_of(product)[index % 2]);
-    if (seen_[layer * kOperandCount + operand] != 0) remembered_[*delayed_index_[index]] = 1;
+    if (seen_[layer * kOperandCount + operand] != 0) has_observation_[*delayed_index_[index]] = 1;
   }
 }
 
@@ -115,7 +115,7 @@ void DeviceNumbers::load(const std::vector<formats::DelayedState>& states) {
   if (delayed_ == nullptr) return;
   delayed_->load(states, front_end_.stream(bytes_));
   for (std::size_t index = 0; index < states.size(); ++index)
-    remembered_[index] = states[index].observations > 0 ? 1 : 0;
+    has_observation_[index] = states[index].observations > 0 ? 1 : 0;
 }
 
 double* DeviceNumbers::square(std::size_t layer, Product product) {
@@ -139,7 +139,7 @@ float* DeviceNumbers::amax(std::size_t layer, Operand operand) {
 
 const float* DeviceNumbers::delayed_scale(std::size_t layer, Product product, std::size_t place) const {
   const std::optional<std::uint32_t> index = delayed_index_[cast_index(layer, product, place)];
-  if (!index || remembered_[*index] == 0) return nullptr;
+  if (!index || has_observation_[*index] == 0) return nullptr;
   return delayed_->scales() + *index;
 }
 

@@ -110,7 +110,7 @@ class DeviceNumbers {
   Statistics statistics_;
   std::unique_ptr<kernels::DelayedScales> delayed_;          // null: the recipe has none
   std::vector<std::optional<std::uint32_t>> delayed_index_;  // of each layer, GEMM and place
-  std::vector<std::uint8_t> remembered_;                     // whether a scale has had an observation
+  std::vector<std::uint8_t> has_observation_;                // whether a scale has had an observation
   std::vector<std::uint8_t> seen_;                           // whether a layer's operand was seen in this step
 };
 

@@ -116,8 +116,7 @@ class StoryBuilder {
     summary.common_steps = history.common_steps;
     summary.share = recovery_share(history);
     summary.share.high = high_shares(run_);
-    summary.chronic = run_.chronic;
-    summary.errors_problem = run_.errors_problem;
+    summary.errors = {.chronic = run_.chronic, .problem = run_.errors_problem};
     summary.worth = rerun_worth(journal_, run_.metrics ? &*run_.metrics : nullptr);
     summary.resumes = journal_.resumes.size();
     summary.dropped = journal_.dropped;

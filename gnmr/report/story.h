@@ -44,6 +44,12 @@ struct RecoveryCounts {
   std::uint64_t open = 0;  // at the end
 };
 
+/// What errors.bin says.
+struct ErrorFacts {
+  std::optional<ChronicUnits> chronic = {};  // where errors were written and can be read
+  std::string problem = {};                  // why they cannot be read
+};
+
 /// The whole run in numbers.
 struct StorySummary {
   std::string name;  // of the run; may be empty
@@ -60,8 +66,7 @@ struct StorySummary {
   std::uint64_t denials = 0;
   std::uint64_t common_steps = 0;
   RecoveryShare share = {};
-  std::optional<ChronicUnits> chronic = {};  // where errors were written and can be read
-  std::string errors_problem = {};           // why errors.bin cannot be read
+  ErrorFacts errors = {};
   RerunWorth worth = {};
   std::uint64_t resumes = 0;
   std::uint64_t dropped = 0;  // lines that could not be written

@@ -176,8 +176,9 @@ Json summary_json(const StorySummary& summary) {
                              {"standing", summary.share.high->standing},
                              {"reruns", summary.share.high->reruns}};
   }
-  if (summary.chronic && summary.chronic->reviews > 0) object["chronic_units"] = chronic_json(*summary.chronic);
-  put_if_any(object, "errors_problem", summary.errors_problem);
+  const std::optional<ChronicUnits>& chronic = summary.errors.chronic;
+  if (chronic && chronic->reviews > 0) object["chronic_units"] = chronic_json(*chronic);
+  put_if_any(object, "errors_problem", summary.errors.problem);
   object["worth"] = worth_json(summary.worth);
   object["resumes"] = summary.resumes;
   object["dropped_lines"] = summary.dropped;

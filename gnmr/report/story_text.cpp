@@ -179,8 +179,8 @@ std::vector<std::string> summary_lines(const StorySummary& summary) {
        fmt::format("mean {}, peak {} ({})", percent_text(summary.share.mean), percent_text(summary.share.peak),
                    counted(summary.share.most, "unit", "units")));
   if (summary.share.high) line("high precision", run::high_shares_text(*summary.share.high));
-  if (summary.chronic) line("chronic units", chronic_text(*summary.chronic));
-  if (!summary.errors_problem.empty()) line("chronic units", "not known: " + summary.errors_problem);
+  if (summary.errors.chronic) line("chronic units", chronic_text(*summary.errors.chronic));
+  if (!summary.errors.problem.empty()) line("chronic units", "not known: " + summary.errors.problem);
   line("common steps", grouped(summary.common_steps));
   line("worth", worth_text(summary.worth));
   if (summary.dropped > 0) line("journal", counted(summary.dropped, "line", "lines") + " could not be written");

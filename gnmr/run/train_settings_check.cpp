@@ -114,7 +114,7 @@ void check_combinations(const TrainSettings& settings) {
     refuse_setting("patrol", "above 0, since the selector goes by the patrol's errors", "0");
   }
   if (settings.options.guard == Guard::clip && settings.granularity == "product") {
-    refuse_setting("guard", "none, skip or replay where units are products, which have no parameters of their own",
+    refuse_setting("guard", "none, skip or replay where units are GEMMs, which have no parameters of their own",
                    "clip");
   }
   if (settings.options.lag == 1 && settings.controller != "none") {

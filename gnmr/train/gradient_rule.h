@@ -20,13 +20,13 @@ struct GradientView {
   std::int64_t step = 0;
   double loss = 0;
   std::span<const double> squares;        // of each parameter's gradient, reduced over ranks; may be inf or NaN
-  std::span<const at::Tensor> gradients;  // one a parameter, undefined where there is none; a rule may change them
+  std::span<const at::Tensor> gradients;  // one per parameter, undefined where there is none; a rule may change them
 };
 
 /// What is to be done.
 struct GradientAction {
   bool skip = false;                 // the update is left out
-  std::vector<double> coefficients;  // one a parameter, or empty: 1 for all
+  std::vector<double> coefficients;  // one per parameter, or empty: 1 for all
   bool replaces_clipping = false;    // the trainer's own clipping is left out in this step
   bool gradients_changed = false;    // elements were changed: norms must be taken again
 };

@@ -87,8 +87,8 @@ class AdamW {
 
   std::vector<OptimizedParameter> parameters_;
   AdamWSettings settings_;
-  std::vector<at::Tensor> means_;                     // one a parameter
-  std::vector<at::Tensor> squares_;                   // one a parameter
+  std::vector<at::Tensor> means_;                     // one per parameter
+  std::vector<at::Tensor> squares_;                   // one per parameter
   std::vector<at::Tensor> steps_;                     // one number per parameter, float32 beside it
   std::vector<at::Tensor> masters_;                   // of bfloat16 parameters; undefined for others
   std::unique_ptr<kernels::AdamW> kernels_;           // null: torch's

@@ -198,15 +198,15 @@ class Control:
             self.listeners.notify(one, self)
 
     def micro_batch(self, index: int) -> None:
-        """Tells stochastic rounding which micro-batch of the step comes, from 0 on."""
+        """For stochastic rounding: which micro-batch of the step comes, from 0 on."""
         self._parts.clock.micro_batch = index
 
     # The switchboard.
 
     def set(self, pattern: str, path: str, steps: int | None = None) -> None:
-        """Units whose names fit run `high` or `low` whatever the controller says, for so many steps (None: until told
-        otherwise); `auto` takes earlier words about this pattern, and about what fits it, back. It holds from the next
-        step on: the one that is going on is not changed."""
+        """Units whose names fit run `high` or `low` whatever the controller says, for so many steps (None: until the
+        next call); `auto` takes earlier calls for this pattern, and for what fits it, back. It holds from the next step
+        on: the one that is going on is not changed."""
         own = self._steps
         if not any(_core.glob_matches(pattern, unit.name) for unit in own.units):
             own.warn(f"set: {pattern!r} fits the name of no unit")

@@ -65,7 +65,7 @@ class HostSquares {
 
   void replace(const Doubles& sums, const Bytes& sampled) {
     if (sums.size() != sums_.size() || sampled.size() != sampled_.size()) {
-      throw Error("[host squares] expected " + std::to_string(sums_.size()) + " sums and a flag a unit, got " +
+      throw Error("[host squares] expected " + std::to_string(sums_.size()) + " sums and a flag per unit, got " +
                   std::to_string(sums.size()) + " and " + std::to_string(sampled.size()));
     }
     const auto given = span_of(sums);

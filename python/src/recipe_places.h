@@ -15,7 +15,7 @@
 namespace gnmr::python {
 
 inline recipes::Product product_of(std::size_t number) {
-  if (number >= recipes::kProductCount) throw Error("[recipe] expected a product 0, 1 or 2");
+  if (number >= recipes::kProductCount) throw Error("[recipe] expected a GEMM 0, 1 or 2");
   return static_cast<recipes::Product>(number);
 }
 

@@ -440,7 +440,7 @@ std::vector<std::size_t> Judge::measure(std::int64_t step) const {
   return measure(step, in_recovery);
 }
 
-// "Learning, once a step, at its decision, from the errors that decided: where e is finite and no outlier"
+// "Learning, once per step, at its decision, from the errors that decided: where e is finite and no outlier"
 void Judge::learn(const AllJudged& judged) {
   for (std::size_t unit = 0; unit < judged.size(); ++unit) {
     for (std::size_t place = 0; place < x_.size(); ++place) {

@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 LIMIT = 120
-FOLDERS = ("docs", "gnmr", "apps", "python", "bench", "scripts", "cmake")
+FOLDERS = ("docs", "gnmr", "apps", "python", "bench", "scripts", "cmake", "tests", "examples")
 ROOT_FILES = ("*.md", "CMakeLists.txt", "Makefile")
 SUFFIXES = {
     *(".h", ".c", ".cpp", ".cu", ".cuh", ".py", ".pyi", ".sh", ".js", ".mjs"),
     *(".css", ".html", ".cmake", ".txt", ".md"),
 }
 EXEMPT = {"gnmr/report/web/report.js"}  # the bundle
-EXEMPT_FOLDERS = {"node_modules", "__pycache__", "build"}
+EXEMPT_FOLDERS = {"node_modules", "__pycache__", "build", "assets"}  # assets: files of others
 
 
 def files(source: Path) -> Iterator[Path]:

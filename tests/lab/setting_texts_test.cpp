@@ -92,9 +92,9 @@ TEST(SettingTexts, OptionsOfAFileAreThoseThatItNamesOrItsPresetChanges) {
 }
 
 TEST(SettingTexts, WhatDiffersFromTheDefaultsCanBeTold) {
-  EXPECT_TRUE(told_settings(run::TrainSettings{}).empty());
+  EXPECT_TRUE(changed_settings(run::TrainSettings{}).empty());
   Texts told;
-  for (const SettingText& text : told_settings(settings_from_texts(
+  for (const SettingText& text : changed_settings(settings_from_texts(
            Texts{"lr=0.01", "harm=true", "faults=saturate overflow", "selector=norms", "tau=3", "max_o=0.01"}))) {
     told.push_back(text.name + "=" + text.value);
   }

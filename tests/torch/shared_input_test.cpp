@@ -304,9 +304,9 @@ TEST(SharedInput, IsKnownByTensorVersionAndThread) {
   }
   EXPECT_EQ(SharedInput::of(input), nullptr);
   const c10::InferenceMode inference;
-  const at::Tensor untold = normal({4, 8}, 1);
-  const SharedInput shared(untold);
-  EXPECT_EQ(SharedInput::of(untold), nullptr);
+  const at::Tensor unknown = normal({4, 8}, 1);
+  const SharedInput shared(unknown);
+  EXPECT_EQ(SharedInput::of(unknown), nullptr);
 }
 
 TEST(SharedInput, ChangedInPlaceIsCastAgain) {

@@ -36,10 +36,10 @@ def make(name: str, module: nn.Module) -> "EngineSwitch | str":
         key for key, value in vars(module).items() if key.startswith(("ub_overlap", "ub_bulk")) and value is True
     ]
     if overlaps:
-        return f"its communication overlaps products in buffers of one type ({overlaps[0]})"
+        return f"its communication overlaps GEMMs in buffers of one type ({overlaps[0]})"
     recipe = getattr(module, "fp8_meta", {}).get("recipe")
     if _class_name(module) not in _ONE_PRODUCT and recipe is not None and recipe.delayed():
-        return "scales of gradients inside it would grow stale while it runs high (delayed scaling, several products)"
+        return "scales of gradients inside it would grow stale while it runs high (delayed scaling, several GEMMs)"
     return EngineSwitch(module)
 
 

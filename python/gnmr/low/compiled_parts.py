@@ -40,8 +40,8 @@ def has_compiled() -> bool:
 
 
 def look_at_parts(model: nn.Module, units: Iterable[WatchedUnit], whole: bool) -> list[LowLinear]:
-    """Tells layers of ours whom they are compiled with; `whole`: the model is compiled as one, from outside. Those that
-    are to be recorded in CUDA graphs."""
+    """Notes in layers of ours which others they are compiled with; `whole`: the model is compiled as one, from outside.
+    Those that are to be recorded in CUDA graphs."""
     recorded: list[LowLinear] = []
     layers = {id(unit.module): unit.switch for unit in units if isinstance(unit.switch, LowLinear)}
 

@@ -35,7 +35,7 @@ def refusal(recipe: str, device: torch.device) -> str:
     if not recipe_of(recipe).has_fp8_codes:
         able = ", ".join(name for name in _core.recipe_names() if recipe_of(name).has_fp8_codes)
         return (
-            f"the model is on {device}, and not all casts of this recipe are real FP8 codes. On a GPU run {able}; "
+            f"the model is on {device}, and not all casts of this recipe are real FP8 data. On a GPU run {able}; "
             "the CPU emulates the others"
         )
     return ""

@@ -27,10 +27,13 @@ const problems = [];
 let place = "";
 const wrong = (what) => problems.push(`${place}: ${what}`);
 const browser = await Chromium.start(program);
-browser.on("Runtime.exceptionThrown", ({ exceptionDetails: details }) => wrong(`exception: ${details.exception?.description ?? details.text}`));
+browser.on("Runtime.exceptionThrown", ({ exceptionDetails: details }) =>
+  wrong(`exception: ${details.exception?.description ?? details.text}`),
+);
 browser.on("Log.entryAdded", ({ entry }) => wrong(`log: ${entry.text}`));
 browser.on("Runtime.consoleAPICalled", ({ type, args }) => {
-  if (["error", "warning", "assert"].includes(type)) wrong(`console: ${args.map((each) => each.value ?? each.description).join(" ")}`);
+  if (["error", "warning", "assert"].includes(type))
+    wrong(`console: ${args.map((each) => each.value ?? each.description).join(" ")}`);
 });
 let page_address = "";
 browser.on("Network.requestWillBeSent", ({ request }) => {
@@ -39,7 +42,8 @@ browser.on("Network.requestWillBeSent", ({ request }) => {
 browser.on("Network.webSocketCreated", ({ url }) => wrong(`a request: ${url}`));
 
 // Until the page has seen what was done to it, has waited for as long as it waits, and has drawn the result.
-const settle = () => browser.evaluate(`(async () => {
+const settle = () =>
+  browser.evaluate(`(async () => {
   const frame = () => new Promise((resolve) => requestAnimationFrame(resolve));
   await frame();
   await frame();
@@ -70,7 +74,8 @@ async function hover(selector) {
 }
 
 // How many outlines of one colour of the style sheet, wide enough to see, the first shown chart of a kind has.
-const outlined_in = (chart, colour) => browser.evaluate(`(() => {
+const outlined_in = (chart, colour) =>
+  browser.evaluate(`(() => {
   const element = [...document.querySelectorAll('[data-chart="${chart}"]')].find((each) => each.checkVisibility());
   const wanted = getComputedStyle(document.documentElement).getPropertyValue("--${colour}").trim();
   return [...(element?.querySelectorAll("svg path, svg rect") ?? [])].filter((shape) =>
@@ -81,7 +86,9 @@ const outlined_in = (chart, colour) => browser.evaluate(`(() => {
 async function use_page(name) {
   if (name === "sweep") {
     await hover('[data-chart="sweep"]');
-    const tip = await browser.evaluate(`[...document.querySelectorAll('[data-chart="sweep"] > div')].map((each) => each.textContent).join("|")`);
+    const tip = await browser.evaluate(
+      `[...document.querySelectorAll('[data-chart="sweep"] > div')].map((each) => each.textContent).join("|")`,
+    );
     if (!/noise_factor 4: [0-9]/.test(tip)) wrong(`the sweep has no tip but "${tip}"`);
     return;
   }
@@ -90,7 +97,9 @@ async function use_page(name) {
     if (!/step/.test(tip)) wrong(`the heat map has no tip but "${tip}"`);
   }
   if (await hover('[data-chart="errors"]')) {
-    const tip = await browser.evaluate(`document.querySelector('[data-chart="errors"] .tip:not([hidden])')?.textContent ?? ""`);
+    const tip = await browser.evaluate(
+      `document.querySelector('[data-chart="errors"] .tip:not([hidden])')?.textContent ?? ""`,
+    );
     if (!/error about|not measured/.test(tip)) wrong(`the map of errors has no tip but "${tip}"`);
     const outlines = await outlined_in("errors", "chronic");
     if (outlines !== 1) wrong(`the map of errors outlines ${outlines} chronic units, expected 1`);
@@ -99,16 +108,20 @@ async function use_page(name) {
     wrong("there is no map of errors");
   }
   if (await hover('[data-chart="loss"]')) {
-    const tips = await browser.evaluate(`[...document.querySelectorAll('[data-chart="loss"] > div')].map((each) => each.textContent).join("|")`);
+    const tips = await browser.evaluate(
+      `[...document.querySelectorAll('[data-chart="loss"] > div')].map((each) => each.textContent).join("|")`,
+    );
     if (!/training: [0-9]/.test(tips)) wrong(`the loss has no tip but "${tips}"`);
   }
   const numbers = `[...document.querySelectorAll('[data-chart="norm"] text')].map((each) => each.textContent).join()`;
   const before_zoom = await browser.evaluate(numbers);
   const loss = await browser.evaluate(`(() => {
-    const box = [...document.querySelectorAll('[data-chart="loss"]')].find((each) => each.checkVisibility()).getBoundingClientRect();
+    const charts = [...document.querySelectorAll('[data-chart="loss"]')];
+    const box = charts.find((each) => each.checkVisibility()).getBoundingClientRect();
     return { right: box.right - 18, bottom: box.bottom - 16, width: box.width };
   })()`);
-  const drag = (type, x) => browser.call("Input.dispatchMouseEvent", { type, x, y: loss.bottom, button: "left", buttons: 1, clickCount: 1 });
+  const drag = (type, x) =>
+    browser.call("Input.dispatchMouseEvent", { type, x, y: loss.bottom, button: "left", buttons: 1, clickCount: 1 });
   await drag("mouseMoved", loss.right);
   await drag("mousePressed", loss.right);
   for (let i = 1; i <= 5; i++) await drag("mouseMoved", loss.right - (i * loss.width) / 10);
@@ -123,7 +136,12 @@ async function use_page(name) {
       choice.value = "${i}";
       choice.dispatchEvent(new Event("change"));
     })()`);
-    const shown = await browser.evaluate(`[...document.querySelectorAll("[data-panel]")].filter((each) => each.checkVisibility()).map((each) => each.dataset.panel).join()`);
+    const shown = await browser.evaluate(
+      `[...document.querySelectorAll("[data-panel]")]
+        .filter((each) => each.checkVisibility())
+        .map((each) => each.dataset.panel)
+        .join()`,
+    );
     if (shown !== String(i)) wrong(`run ${i} was chosen and ${shown} is shown`);
     await look(`${name}_run${i}`);
   }
@@ -143,19 +161,34 @@ for (const page of pages) {
   for (const width of widths) {
     for (const theme of themes) {
       place = `${name} at ${width}, ${theme}`;
-      await browser.call("Emulation.setDeviceMetricsOverride", { width, height: 900, deviceScaleFactor: 1, mobile: false });
-      await browser.call("Emulation.setEmulatedMedia", { features: [{ name: "prefers-color-scheme", value: theme }] });
+      await browser.call("Emulation.setDeviceMetricsOverride", {
+        width,
+        height: 900,
+        deviceScaleFactor: 1,
+        mobile: false,
+      });
+      await browser.call("Emulation.setEmulatedMedia", {
+        features: [{ name: "prefers-color-scheme", value: theme }],
+      });
       page_address = pathToFileURL(page).href;
       await browser.open(page_address);
-      if (!plain && (await browser.evaluate("document.documentElement.dataset.drawn")) !== "yes") wrong("the script did not run to its end");
+      if (!plain && (await browser.evaluate("document.documentElement.dataset.drawn")) !== "yes")
+        wrong("the script did not run to its end");
       await look(`${name}_${width}_${theme}`);
-      const harm = await browser.evaluate(`/^harm/.test(document.title) || document.querySelector("[onmouseover]") !== null`);
+      const harm = await browser.evaluate(
+        `/^harm/.test(document.title) || document.querySelector("[onmouseover]") !== null`,
+      );
       if (harm) wrong("text from a file was read as HTML");
     }
   }
   // A window that changes, and a theme that changes, after the page was drawn.
   place = `${name}, wide again`;
-  await browser.call("Emulation.setDeviceMetricsOverride", { width: 1280, height: 900, deviceScaleFactor: 1, mobile: false });
+  await browser.call("Emulation.setDeviceMetricsOverride", {
+    width: 1280,
+    height: 900,
+    deviceScaleFactor: 1,
+    mobile: false,
+  });
   await browser.call("Emulation.setEmulatedMedia", { features: [{ name: "prefers-color-scheme", value: "light" }] });
   await look(`${name}_again`);
   if (plain) continue;
@@ -165,10 +198,15 @@ for (const page of pages) {
   place = `${name}, without script`;
   await browser.call("Emulation.setScriptExecutionDisabled", { value: true });
   await browser.open(page_address);
-  const shown = (selector) => browser.evaluate(`[...document.querySelectorAll(${JSON.stringify(selector)})].filter((each) => each.checkVisibility()).length`);
-  if ((await shown(".figure > .words")) === 0 || (await shown(".words.remarks")) === 0) wrong("no words in the place of charts");
+  const shown = (selector) =>
+    browser.evaluate(
+      `[...document.querySelectorAll(${JSON.stringify(selector)})].filter((each) => each.checkVisibility()).length`,
+    );
+  if ((await shown(".figure > .words")) === 0 || (await shown(".words.remarks")) === 0)
+    wrong("no words in the place of charts");
   if ((await shown(".chart, .choice")) > 0) wrong("what needs the script is shown");
-  if ((await shown("[data-panel]")) !== (await browser.evaluate(`document.querySelectorAll("[data-panel]").length`))) wrong("runs are hidden");
+  if ((await shown("[data-panel]")) !== (await browser.evaluate(`document.querySelectorAll("[data-panel]").length`)))
+    wrong("runs are hidden");
   const { data } = await browser.call("Page.captureScreenshot", { captureBeyondViewport: true });
   writeFileSync(join(folder, `${name}_no_script.png`), Buffer.from(data, "base64"));
   await browser.call("Emulation.setScriptExecutionDisabled", { value: false });

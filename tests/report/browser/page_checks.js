@@ -7,8 +7,10 @@
 
   const is_shown = (element) => element.checkVisibility({ checkOpacity: true, checkVisibilityCSS: true });
   const intersect = (a, b) => ({
-    left: Math.max(a.left, b.left), right: Math.min(a.right, b.right),
-    top: Math.max(a.top, b.top), bottom: Math.min(a.bottom, b.bottom),
+    left: Math.max(a.left, b.left),
+    right: Math.min(a.right, b.right),
+    top: Math.max(a.top, b.top),
+    bottom: Math.min(a.bottom, b.bottom),
   });
   const is_empty = (box) => box.right - box.left < 1 || box.bottom - box.top < 1;
 
@@ -29,7 +31,8 @@
   while (walker.nextNode()) {
     const node = walker.currentNode;
     const element = node.parentElement;
-    if (!node.textContent.trim() || ["SCRIPT", "STYLE", "OPTION"].includes(element.tagName) || !is_shown(element)) continue;
+    if (!node.textContent.trim() || ["SCRIPT", "STYLE", "OPTION"].includes(element.tagName) || !is_shown(element))
+      continue;
     const in_svg = element instanceof SVGElement;
     const range = document.createRange();
     range.selectNodeContents(node);
@@ -48,7 +51,8 @@
     problems.push(`the page is ${document.documentElement.scrollWidth} wide in a window of ${width}`);
   }
   for (const { box, text, element } of texts) {
-    if ((box.right > width + 1 || box.left < -1) && !element.closest(".scroll")) problems.push(`"${text}" leaves the window`);
+    if ((box.right > width + 1 || box.left < -1) && !element.closest(".scroll"))
+      problems.push(`"${text}" leaves the window`);
   }
 
   // No text lies on another, and no card on another.
@@ -65,16 +69,25 @@
     }
   }
   const cards = [...document.querySelectorAll("header, footer, .card, .facts > div, .remarks")].filter(is_shown);
-  cards.forEach((a, i) => cards.slice(i + 1).forEach((b) => {
-    if (!a.contains(b) && !b.contains(a) && overlap(a.getBoundingClientRect(), b.getBoundingClientRect())) {
-      problems.push(`the card "${a.textContent.trim().slice(0, 30)}" overlaps "${b.textContent.trim().slice(0, 30)}"`);
-    }
-  }));
+  cards.forEach((a, i) =>
+    cards.slice(i + 1).forEach((b) => {
+      if (!a.contains(b) && !b.contains(a) && overlap(a.getBoundingClientRect(), b.getBoundingClientRect())) {
+        problems.push(
+          `the card "${a.textContent.trim().slice(0, 30)}" overlaps "${b.textContent.trim().slice(0, 30)}"`,
+        );
+      }
+    }),
+  );
 
   // Text of a chart is not cut by the chart's edge.
   for (const { box, element, text } of chart_texts) {
     const frame = element.ownerSVGElement.getBoundingClientRect();
-    if (box.left < frame.left - 1 || box.right > frame.right + 1 || box.top < frame.top - 1 || box.bottom > frame.bottom + 1) {
+    if (
+      box.left < frame.left - 1 ||
+      box.right > frame.right + 1 ||
+      box.top < frame.top - 1 ||
+      box.bottom > frame.bottom + 1
+    ) {
       problems.push(`"${text}" is cut by the edge of its chart`);
     }
   }
@@ -88,7 +101,9 @@
     return canvas.getImageData(0, 0, 1, 1).data;
   };
   const luminance = (colour) => {
-    const [r, g, b] = [...rgba(colour)].map((value) => value / 255).map((value) => (value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4));
+    const [r, g, b] = [...rgba(colour)]
+      .map((value) => value / 255)
+      .map((value) => (value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4));
     return 0.2126 * r + 0.7152 * g + 0.0722 * b;
   };
   const behind = (element) => {
@@ -107,7 +122,8 @@
 
   // Every chart is really drawn, in the colours that are kept for data, and says in words what it shows.
   const colour_of = (name) => rgba(getComputedStyle(document.documentElement).getPropertyValue(`--${name}`)).join();
-  const numbered = (letter, from, to) => Array.from({ length: to - from + 1 }, (_, i) => colour_of(`${letter}${from + i}`));
+  const numbered = (letter, from, to) =>
+    Array.from({ length: to - from + 1 }, (_, i) => colour_of(`${letter}${from + i}`));
   const data_colours = new Set([...numbered("c", 1, 8), ...["recovery", "futile", "open", "denied"].map(colour_of)]);
   const colours_in = (image) => {
     const copy = document.createElement("canvas");
@@ -137,7 +153,9 @@
     for (const mark of svg.querySelectorAll("path, rect, circle, line, polyline, polygon")) {
       const part = intersect(mark.getBoundingClientRect(), box);
       const style = getComputedStyle(mark);
-      const paints = [style.fill, style.stroke].filter((paint) => paint !== "none").map((paint) => rgba(paint).join());
+      const paints = [style.fill, style.stroke]
+        .filter((paint) => paint !== "none")
+        .map((paint) => rgba(paint).join());
       if (paints.some((paint) => data_colours.has(paint))) {
         widest = Math.max(widest, part.right - part.left);
         largest = Math.max(largest, part.right - part.left + part.bottom - part.top);
@@ -151,15 +169,18 @@
     if (is_heat_map && image) {
       const picture = new Image();
       picture.src = image.getAttribute("href") ?? image.getAttribute("xlink:href");
-      pictures.push(picture.decode().then(() => {
-        if (colours_in(picture) < 3) problems.push(`"${name}" has less than three colours`);
-        const drawn = image.getBoundingClientRect();
-        if (drawn.width * drawn.height < 0.4 * box.width * box.height) problems.push(`"${name}" does not fill its frame`);
-      }));
+      pictures.push(
+        picture.decode().then(() => {
+          if (colours_in(picture) < 3) problems.push(`"${name}" has less than three colours`);
+          const drawn = image.getBoundingClientRect();
+          if (drawn.width * drawn.height < 0.4 * box.width * box.height)
+            problems.push(`"${name}" does not fill its frame`);
+        }),
+      );
     }
     if (svg.querySelectorAll("text").length < 4) problems.push(`"${name}" has no numbers on its axes`);
     if (!/step|gap|factor/.test(svg.textContent)) problems.push(`"${name}" does not name its axis`);
   }
   await Promise.all(pictures);
   return problems;
-})()
+})();
