@@ -70,7 +70,13 @@ elif case == "step":
 else:
     import gnmr
     model = torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.Linear(512, 512))
-    ctl = gnmr.attach(model, recipe="fp8-tensorwise", quiet=True)
+    try:
+        from gnmr.options import AttachOptions
+        has_patrol = "patrol" in AttachOptions.__annotations__
+    except ImportError:
+        has_patrol = False  # an earlier build
+    options = {"patrol": 0.0} if case.endswith("plain") and has_patrol else {}
+    ctl = gnmr.attach(model, recipe="fp8-tensorwise", quiet=True, **options)
     points = torch.randn(256, 512)
     def measure():
         start = time.perf_counter()
@@ -147,6 +153,7 @@ CASES: dict[str, dict[str, Callable]] = {
     "python": {
         "ctl.step, 280 units": lambda build: worker("step", build),
         "layer of the Python package, fp8-tensorwise": lambda build: worker("layer", build),
+        "layer of the Python package, no patrol": lambda build: worker("layer-plain", build),
     },
 }
 
