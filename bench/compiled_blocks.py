@@ -303,7 +303,7 @@ def main() -> None:
     ]:
         try:
             calm(kind, sizes, given.device, given.pairs)
-        except Exception as fault:  # what cannot be had is told, and the rest goes on
+        except Exception as fault:  # what cannot be had is reported, and the rest goes on
             print(f"| {kind} | {type(fault).__name__}: {str(fault)[:200]} |", flush=True)
         torch._dynamo.reset()
         delayed.clear()

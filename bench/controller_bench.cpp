@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a controller step costs, beside its floor: a memcpy of 96 bytes a unit, timed in turn with it.
+// What a controller step costs, beside its floor: a memcpy of 96 bytes per unit, timed in turn with it.
 //
 // Counters are medians: step_us, floor_us, and ratio = step / floor (at or below 1 is the aim for calm steps).
 // `samples` says how much history the units have: at 30 the weights of the means still count, at 10,000 they are 0.

@@ -139,7 +139,7 @@ def memory(kind: str, compiles: bool) -> None:
 
 
 def attempt(kind: str, make_row: Callable[[], None]) -> None:
-    """What cannot be had is told, and the rest goes on."""
+    """What cannot be had is reported, and the rest goes on."""
     try:
         make_row()
     except Exception as fault:
@@ -154,7 +154,7 @@ def main() -> None:
     if "memory" in wanted:
         print(
             "\nWhat recovery and a trial add: one block of LLaMA-2 13B's shapes, 4,096 tokens, bfloat16, MiB\n\n"
-            "| low path | peak of a calm step | worst set | it adds | told ahead | a trial adds | told ahead |\n"
+            "| low path | peak of a calm step | worst set | it adds | expected | a trial adds | expected |\n"
             "|---|---|---|---|---|---|---|"
         )
         for kind in ("torchao tensorwise", "torchao rowwise", "own:fp8-tensorwise"):

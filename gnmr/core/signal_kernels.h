@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The two passes over all units that make up an observation, as functions on plain columns.
 //
-// Pass 1 writes each unit's ratio and sums the centre; pass 2 finds what is usual and writes the next memories. Units
+// Pass 1 writes each unit's ratio and sums the centre; pass 2 finds what is usual and writes the next histories. Units
 // that are plainly usual go several lanes at a time; the others (exceptions: no sample, a zero, a NaN, a risk, not
 // warm, ...) one at a time through `unit_math::outcome_of`. Both give the same bits; every lane width does too.
 //

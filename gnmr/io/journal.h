@@ -21,10 +21,10 @@ namespace gnmr::io {
 inline constexpr std::int64_t kJournalVersion = 1;
 
 /// Risks of one step are written for at most this many units, the most severe ones.
-inline constexpr std::size_t kMostRisksAStep = 32;
+inline constexpr std::size_t kMostRisksPerStep = 32;
 
 /// The same of units that there was no room for in the budget.
-inline constexpr std::size_t kMostDeniedAStep = 32;
+inline constexpr std::size_t kMostDeniedPerStep = 32;
 
 /// A trial names at most this many units, those with the largest excess.
 inline constexpr std::size_t kMostUnitsATrial = 512;

@@ -142,17 +142,17 @@ std::span<const std::pair<double, UnitIndex>> JournalWriter::most_severe(const C
 }
 
 void JournalWriter::append_risks(const Controller& controller, const Alarm& alarm) {
-  for (const auto& [severity, unit] : most_severe(controller, alarm.risks, kMostRisksAStep)) {
+  for (const auto& [severity, unit] : most_severe(controller, alarm.risks, kMostRisksPerStep)) {
     append_events(controller, alarm.step, JournalEventKind::risk, {&unit, 1});
   }
 }
 
 void JournalWriter::append_denied(const Controller& controller, const Decision& decision) {
-  if (decision.denied.size() <= kMostDeniedAStep) {
+  if (decision.denied.size() <= kMostDeniedPerStep) {
     append_events(controller, decision.step, JournalEventKind::denied, decision.denied);
     return;
   }
-  std::array<UnitIndex, kMostDeniedAStep> shown;
+  std::array<UnitIndex, kMostDeniedPerStep> shown;
   const auto severe = most_severe(controller, decision.denied, shown.size());
   std::transform(severe.begin(), severe.end(), shown.begin(), [](const auto& one) { return one.second; });
   std::sort(shown.begin(), shown.end());

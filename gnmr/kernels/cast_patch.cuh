@@ -15,18 +15,18 @@ namespace gnmr::kernels {
 constexpr unsigned kTile = 128;
 constexpr unsigned kThreads = 256;
 constexpr unsigned kWarps = kThreads / kWarpLanes;
-constexpr unsigned kRowsALane = 4;
-constexpr unsigned kLanesARow = 8;
-constexpr unsigned kRowsAWarp = kTile / kWarps;
-static_assert(kRowsAWarp == kRowsALane * kWarpLanes / kLanesARow);
+constexpr unsigned kRowsPerLane = 4;
+constexpr unsigned kLanesPerRow = 8;
+constexpr unsigned kRowsPerWarp = kTile / kWarps;
+static_assert(kRowsPerWarp == kRowsPerLane * kWarpLanes / kLanesPerRow);
 
 template <class Element>
-constexpr unsigned kVectors = kTile / kLanesARow / Element::kPerVector;  // of a lane in a row
+constexpr unsigned kVectors = kTile / kLanesPerRow / Element::kPerVector;  // of a lane in a row
 
 /// What a lane holds.
 template <class Element>
 struct Patch {
-  Vector at[kRowsALane][kVectors<Element>];
+  Vector at[kRowsPerLane][kVectors<Element>];
 };
 
 /// Where a lane's patch lies; columns are those of its first vector.
@@ -34,13 +34,13 @@ template <class Element>
 struct Place {
   unsigned tile_row = 0;
   unsigned tile_column = 0;
-  unsigned group = threadIdx.x % kLanesARow;  // of lanes: which vector of 8 neighbouring ones
-  unsigned four = threadIdx.x / kLanesARow;   // which four of the tile's rows
+  unsigned group = threadIdx.x % kLanesPerRow;  // of lanes: which vector of 8 neighbouring ones
+  unsigned four = threadIdx.x / kLanesPerRow;   // which four of the tile's rows
   __device__ explicit Place(unsigned tiles_across)
       : tile_row(blockIdx.x / tiles_across), tile_column(blockIdx.x % tiles_across) {}
-  __device__ unsigned row_in_tile() const { return four * kRowsALane; }
+  __device__ unsigned row_in_tile() const { return four * kRowsPerLane; }
   __device__ unsigned column_in_tile(unsigned vector) const {
-    return (vector * kLanesARow + group) * Element::kPerVector;
+    return (vector * kLanesPerRow + group) * Element::kPerVector;
   }
   __device__ unsigned row() const { return tile_row * kTile + row_in_tile(); }
   __device__ unsigned column(unsigned vector) const { return tile_column * kTile + column_in_tile(vector); }
@@ -54,15 +54,15 @@ __device__ __forceinline__ Patch<Element> load_patch(const MatrixView& matrix, c
   if (is_whole) {
     const auto* const from = address_of<Element>(matrix, place.row(), place.column(0));
 #pragma unroll
-    for (unsigned i = 0; i < kRowsALane; ++i) {
+    for (unsigned i = 0; i < kRowsPerLane; ++i) {
 #pragma unroll
       for (unsigned v = 0; v < kVectors<Element>; ++v) {
-        patch.at[i][v] = load_whole<Element>(from + i * matrix.columns + v * kLanesARow * Element::kPerVector);
+        patch.at[i][v] = load_whole<Element>(from + i * matrix.columns + v * kLanesPerRow * Element::kPerVector);
       }
     }
   } else {
 #pragma unroll
-    for (unsigned i = 0; i < kRowsALane; ++i) {
+    for (unsigned i = 0; i < kRowsPerLane; ++i) {
 #pragma unroll
       for (unsigned v = 0; v < kVectors<Element>; ++v) {
         patch.at[i][v] = load_vector<Element>(matrix, place.row() + i, place.column(v));
@@ -79,7 +79,7 @@ __device__ __forceinline__ unsigned magnitudes_of(unsigned word) {
 
 /// The largest magnitudes of a lane's rows, as bits.
 struct RowLargest {
-  unsigned bits[kRowsALane];
+  unsigned bits[kRowsPerLane];
   bool is_finite;  // every element of the patch is; where not, those that are not do not count
 
   __device__ unsigned all() const { return max(max(bits[0], bits[1]), max(bits[2], bits[3])); }
@@ -88,7 +88,7 @@ struct RowLargest {
 template <class Element, bool kFiniteOnly>
 __device__ __forceinline__ void find_rows(const Patch<Element>& patch, RowLargest& largest) {
 #pragma unroll
-  for (unsigned i = 0; i < kRowsALane; ++i) {
+  for (unsigned i = 0; i < kRowsPerLane; ++i) {
     unsigned found = 0;
 #pragma unroll
     for (unsigned v = 0; v < kVectors<Element>; ++v) {
@@ -111,11 +111,11 @@ __device__ __forceinline__ RowLargest largest_of_rows(const Patch<Element>& patc
 }
 
 /// The largest magnitudes of whole rows of the tile, in all lanes that share them.
-__device__ __forceinline__ void share_rows(unsigned (&bits)[kRowsALane]) {
+__device__ __forceinline__ void share_rows(unsigned (&bits)[kRowsPerLane]) {
 #pragma unroll
-  for (unsigned i = 0; i < kRowsALane; ++i) {
+  for (unsigned i = 0; i < kRowsPerLane; ++i) {
 #pragma unroll
-    for (unsigned distance = kLanesARow / 2; distance > 0; distance /= 2) {
+    for (unsigned distance = kLanesPerRow / 2; distance > 0; distance /= 2) {
       bits[i] = max(bits[i], __shfl_xor_sync(0xffffffffu, bits[i], distance));
     }
   }
@@ -128,7 +128,7 @@ __device__ __forceinline__ Vector largest_in_columns(const Patch<Element>& patch
   for (unsigned w = 0; w < 4; ++w) {
     found.words[w] = magnitudes_of<Element, kFiniteOnly>(patch.at[0][v].words[w]);
 #pragma unroll
-    for (unsigned i = 1; i < kRowsALane; ++i) {
+    for (unsigned i = 1; i < kRowsPerLane; ++i) {
       found.words[w] = Element::larger(found.words[w], magnitudes_of<Element, kFiniteOnly>(patch.at[i][v].words[w]));
     }
   }
@@ -147,11 +147,11 @@ __device__ __forceinline__ unsigned largest_of_column(const Patch<Element>& patc
 #pragma unroll
     for (unsigned w = 0; w < 4; ++w) {
 #pragma unroll
-      for (unsigned distance = kLanesARow; distance < kWarpLanes; distance *= 2) {
+      for (unsigned distance = kLanesPerRow; distance < kWarpLanes; distance *= 2) {
         found.words[w] = Element::larger(found.words[w], __shfl_xor_sync(0xffffffffu, found.words[w], distance));
       }
     }
-    if (threadIdx.x % kWarpLanes < kLanesARow) {
+    if (threadIdx.x % kWarpLanes < kLanesPerRow) {
       *reinterpret_cast<uint4*>(&of_warps[threadIdx.x / kWarpLanes][place.column_in_tile(v)]) = {
           found.words[0], found.words[1], found.words[2], found.words[3]};
     }

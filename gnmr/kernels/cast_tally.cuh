@@ -129,7 +129,7 @@ __device__ __forceinline__ PlainValues plain_values(const Patch<Element>& patch)
   float squares[4] = {};
   unsigned not_zero = 0;
 #pragma unroll
-  for (unsigned i = 0; i < kRowsALane; ++i) {
+  for (unsigned i = 0; i < kRowsPerLane; ++i) {
 #pragma unroll
     for (unsigned v = 0; v < kVectors<Element>; ++v) {
 #pragma unroll

@@ -83,16 +83,16 @@ __device__ __forceinline__ Vector vector_at(const Job& job, const Patch<Element>
 /// Rows of FP8 data; if the transposed data are the same, those too.
 template <class Element, Format kFormat, bool kPlain, bool kTurn, class Tally>
 __device__ __forceinline__ void cast_rows(const Job& job, const Patch<Element>& patch, const Place<Element>& place,
-                                          const Divisor (&divisors)[kRowsALane], TurnedTile& turned, Tally& tally) {
+                                          const Divisor (&divisors)[kRowsPerLane], TurnedTile& turned, Tally& tally) {
   constexpr unsigned kWords = Element::kPerVector / 4;
   const unsigned columns = job.matrix.columns;
   std::uint8_t* const to = job.by_rows.codes + std::size_t{place.row()} * columns + place.column(0);
   constexpr unsigned kUnroll = kPlain ? kVectors<Element> : 1;
 #pragma unroll kUnroll
   for (unsigned v = 0; v < kVectors<Element>; ++v) {
-    unsigned codes[kRowsALane][kWords];
+    unsigned codes[kRowsPerLane][kWords];
 #pragma unroll
-    for (unsigned i = 0; i < kRowsALane; ++i) {
+    for (unsigned i = 0; i < kRowsPerLane; ++i) {
       const Vector from = vector_at<Element, kPlain>(job, patch, place, i, v);
 #pragma unroll
       for (unsigned w = 0; w < kWords; ++w) {
@@ -101,7 +101,7 @@ __device__ __forceinline__ void cast_rows(const Job& job, const Patch<Element>& 
         codes[i][w] = four_codes<kFormat, kPlain>(values, divisors[i], tally);
       }
       if (job.by_rows.codes == nullptr) continue;
-      std::uint8_t* const at = to + i * columns + v * kLanesARow * Element::kPerVector;
+      std::uint8_t* const at = to + i * columns + v * kLanesPerRow * Element::kPerVector;
       store_row<Element>(job, place.row() + i, place.column(v), at, codes[i]);
     }
     if constexpr (kTurn) {
@@ -126,7 +126,7 @@ __device__ __forceinline__ void cast_columns(const Job& job, const Patch<Element
   constexpr unsigned kUnroll = kPlain ? kVectors<Element> : 1;
 #pragma unroll kUnroll
   for (unsigned v = 0; v < kVectors<Element>; ++v) {
-    const Vector from[kRowsALane] = {
+    const Vector from[kRowsPerLane] = {
         vector_at<Element, kPlain>(job, patch, place, 0, v), vector_at<Element, kPlain>(job, patch, place, 1, v),
         vector_at<Element, kPlain>(job, patch, place, 2, v), vector_at<Element, kPlain>(job, patch, place, 3, v)};
 #pragma unroll
@@ -163,7 +163,7 @@ __device__ __forceinline__ void store_turned(const Job& job, const Place<Element
 /// The scale of a lane's rows, and into the output what has not been written by another lane.
 template <class Element, Format kFormat, Kind kKind>
 __device__ __forceinline__ void scale_rows(const Job& job, const Place<Element>& place, RowLargest largest,
-                                           unsigned of_block, Divisor (&divisors)[kRowsALane]) {
+                                           unsigned of_block, Divisor (&divisors)[kRowsPerLane]) {
   if constexpr (kKind == Kind::one) {
     const float scale = job.given_scale != nullptr ? __ldg(job.given_scale) : scale_of<kFormat>(__ldg(job.tensor_amax));
     const Divisor divisor = Divisor::of(scale);
@@ -189,7 +189,7 @@ __device__ __forceinline__ void scale_rows(const Job& job, const Place<Element>&
     // Tiles of all rows lie together.
     const std::size_t first = kKind == Kind::tile ? std::size_t{place.tile_column} * job.matrix.rows : 0;
 #pragma unroll
-    for (unsigned i = 0; i < kRowsALane; ++i) {
+    for (unsigned i = 0; i < kRowsPerLane; ++i) {
       const unsigned row = place.row() + i;
       const bool is_inside = row < job.matrix.rows;
       if (kKind == Kind::row) largest.bits[i] = is_inside ? __ldg(job.row_amax + row) : 0u;
@@ -243,11 +243,11 @@ __global__ void __launch_bounds__(kThreads, kBlocksAnSm<Element, kKind, !std::is
   if constexpr (kCounts) values = plain_values(patch);
   const bool is_usual = largest.is_finite && Tally::is_plain_for(largest.all());
   if (kOneCast || job.by_rows.codes != nullptr) {
-    Divisor divisors[kRowsALane];
+    Divisor divisors[kRowsPerLane];
     scale_rows<Element, kFormat, kKind>(job, place, largest, of_block, divisors);
     bool is_plain = is_usual;
 #pragma unroll
-    for (unsigned i = 0; i < kRowsALane; ++i) is_plain = is_plain && divisors[i].is_plain_for(largest.bits[i]);
+    for (unsigned i = 0; i < kRowsPerLane; ++i) is_plain = is_plain && divisors[i].is_plain_for(largest.bits[i]);
     if (is_plain) {
       cast_rows<Element, kFormat, true, kOneCast>(job, patch, place, divisors, turned, tallies[0]);
       if constexpr (kCounts) tallies[0].finish(values);
@@ -333,7 +333,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksAnSm<Element, Kind::row, fals
   share_rows(largest.bits);
   // A lane for each row.
 #pragma unroll
-  for (unsigned i = 0; i < kRowsALane; ++i) {
+  for (unsigned i = 0; i < kRowsPerLane; ++i) {
     const unsigned row = place.row() + i;
     if (place.group == i && row < job.matrix.rows) atomicMax(job.row_amax + row, largest.bits[i]);
   }
@@ -376,7 +376,7 @@ Job prepared(const CastTask& task, void* memory, cudaStream_t stream) {
     check_cuda(cudaMemsetAsync(words, 0, workspace.words * sizeof(unsigned), stream), "cudaMemsetAsync");
   }
   if (task.amax != nullptr) check_cuda(cudaMemsetAsync(task.amax, 0, sizeof(float), stream), "cudaMemsetAsync");
-  const std::size_t codes_a_vector = sizeof(uint4) / bytes_of(task.type);
+  const std::size_t codes_per_vector = sizeof(uint4) / bytes_of(task.type);
   Job job{.matrix = view_of(task.matrix, task.type, task.rows, task.columns),
           .tiles_across = static_cast<unsigned>(tiles_in(task.columns)),
           .given_scale = task.groups == CastGroups::given ? task.given_scale : nullptr,
@@ -386,7 +386,7 @@ Job prepared(const CastTask& task, void* memory, cudaStream_t stream) {
           .amax = reinterpret_cast<unsigned*>(task.amax),
           .by_rows = task.by_rows,
           .by_columns = task.by_columns,
-          .wide_rows = is_multiple(task.by_rows.codes, codes_a_vector) && task.columns % codes_a_vector == 0,
+          .wide_rows = is_multiple(task.by_rows.codes, codes_per_vector) && task.columns % codes_per_vector == 0,
           .wide_columns = is_multiple(task.by_columns.codes, sizeof(uint4)) && task.rows % sizeof(uint4) == 0,
           .partials = partials,
           .ticket = words};

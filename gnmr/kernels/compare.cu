@@ -16,7 +16,7 @@ namespace {
 constexpr unsigned kThreads = 256;
 constexpr unsigned kBatch = 4;
 constexpr unsigned kRounds = 2;
-constexpr unsigned kGroupsAChunk = kThreads * kBatch * kRounds;
+constexpr unsigned kGroupsPerChunk = kThreads * kBatch * kRounds;
 constexpr unsigned kLeastGroup = 4;
 
 // A sum of a few squares in float is good between these, as in the norms.
@@ -102,7 +102,7 @@ template <class Low, class High>
 __device__ __forceinline__ Squares compare_chunk(const Low* low, const High* high, std::uint64_t count,
                                                  bool is_aligned) {
   constexpr unsigned kCount = kGroup<Low, High>;
-  constexpr std::uint64_t kChunk = kGroupsAChunk * kCount;
+  constexpr std::uint64_t kChunk = kGroupsPerChunk * kCount;
   constexpr bool kShort = kCount == 8;
   const std::uint64_t begin = blockIdx.x * kChunk;
   const auto left = static_cast<unsigned>(begin < count ? min(count - begin, kChunk) : 0);
@@ -174,7 +174,7 @@ __global__ void __launch_bounds__(kThreads)
     sum_squares(const Scalar* __restrict__ data, std::uint64_t count, bool is_aligned, double* sum, double* partials,
                 unsigned* ticket) {
   constexpr unsigned kCount = kGroup<Scalar, Scalar>;
-  constexpr std::uint64_t kChunk = kGroupsAChunk * kCount;
+  constexpr std::uint64_t kChunk = kGroupsPerChunk * kCount;
   const std::uint64_t begin = blockIdx.x * kChunk;
   const auto left = static_cast<unsigned>(begin < count ? min(count - begin, kChunk) : 0);
   const unsigned groups = is_aligned ? left / kCount : 0;
@@ -248,7 +248,7 @@ struct Workspace {
 
 /// Blocks for `count` elements in groups of so many; at least one, which says the result.
 unsigned chunks_in(std::uint64_t count, unsigned group) {
-  const std::uint64_t chunk = std::uint64_t{kGroupsAChunk} * group;
+  const std::uint64_t chunk = std::uint64_t{kGroupsPerChunk} * group;
   return static_cast<unsigned>(std::max<std::uint64_t>(1, (count + chunk - 1) / chunk));
 }
 

@@ -17,7 +17,7 @@ namespace {
 // One thread per unit. Small blocks: 44,544 units are 348 of these, on 132 SMs.
 constexpr unsigned kThreads = 128;
 
-/// What a step adds up, and which of the two memories is the present one. All but that are 0 between steps.
+/// What a step adds up, and which of the two histories is the present one. All but that are 0 between steps.
 struct Totals {
   unsigned long long centre_sum;
   std::uint32_t centre_count;
@@ -29,15 +29,15 @@ struct Totals {
 /// The step as a kernel gets it; which memory is now and which is next only the device knows.
 struct Step {
   StepColumns columns;
-  UnitColumns memories[2];
+  UnitColumns histories[2];
   Totals* totals;
 };
 
 __device__ StepColumns columns_of(const Step& step) {
   StepColumns columns = step.columns;
   const bool odd = step.totals->current != 0;
-  columns.now = odd ? step.memories[1] : step.memories[0];
-  columns.next = odd ? step.memories[0] : step.memories[1];
+  columns.now = odd ? step.histories[1] : step.histories[0];
+  columns.next = odd ? step.histories[0] : step.histories[1];
   return columns;
 }
 
@@ -107,7 +107,7 @@ void copy(void* to, const void* from, std::size_t bytes, cudaStream_t stream) {
 struct UnitSignals::Impl {
   Impl(std::uint32_t unit_count, const SignalSettings& given)
       : units(unit_count), settings(given), totals(1), ratios(kept()), inverses(kept()) {
-    for (auto& memory : memories) memory.reserve(std::size_t{units} * kBytesAUnit / sizeof(double) + 1);
+    for (auto& history : histories) history.reserve(std::size_t{units} * kBytesPerUnit / sizeof(double) + 1);
   }
 
   std::size_t kept() const { return (std::size_t{settings.window} + 1) * units + 1; }
@@ -125,7 +125,7 @@ struct UnitSignals::Impl {
                         .flags = inputs.flags != nullptr ? inputs.flags
                                                          : reinterpret_cast<const std::uint8_t*>(flags.device()),
                         .patrol = inputs.patrol},
-            .memories = {unit_columns(memories[0].data(), units), unit_columns(memories[1].data(), units)},
+            .histories = {unit_columns(histories[0].data(), units), unit_columns(histories[1].data(), units)},
             .totals = totals.data()};
   }
 
@@ -134,7 +134,7 @@ struct UnitSignals::Impl {
   DeviceArray<Totals> totals;
   DeviceArray<double> ratios;
   DeviceArray<double> inverses;
-  std::array<DeviceArray<double>, 2> memories;
+  std::array<DeviceArray<double>, 2> histories;
   UploadedBytes flags;
 };
 
@@ -176,7 +176,7 @@ SignalMemory UnitSignals::save(void* stream) const {
   Totals totals{};
   copy(&totals, self.totals.data(), sizeof totals, on);
   check_cuda(cudaStreamSynchronize(on), "cudaStreamSynchronize");
-  const UnitColumns columns = unit_columns(self.memories[totals.current].data(), self.units);
+  const UnitColumns columns = unit_columns(self.histories[totals.current].data(), self.units);
   copy(memory.doubles.data(), columns.mean_sum, memory.doubles.size() * sizeof(double), on);
   copy(memory.counts.data(), columns.samples, memory.counts.size() * sizeof(std::uint32_t), on);
   copy(memory.ratios.data(), self.ratios.data(), memory.ratios.size() * sizeof(double), on);
@@ -195,7 +195,7 @@ void UnitSignals::load(const SignalMemory& memory, void* stream) {
                 std::to_string(self.settings.window));
   }
   check_cuda(cudaMemsetAsync(self.totals.data(), 0, sizeof(Totals), on), "cudaMemsetAsync");
-  const UnitColumns columns = unit_columns(self.memories[0].data(), self.units);
+  const UnitColumns columns = unit_columns(self.histories[0].data(), self.units);
   copy(columns.mean_sum, memory.doubles.data(), memory.doubles.size() * sizeof(double), on);
   copy(columns.samples, memory.counts.data(), memory.counts.size() * sizeof(std::uint32_t), on);
   copy(self.ratios.data(), memory.ratios.data(), memory.ratios.size() * sizeof(double), on);

@@ -15,7 +15,7 @@ struct TurnedTile {
 
   template <class Element>
   static __device__ unsigned chunk(unsigned column, unsigned sixteen) {
-    return column * (kTile / 4) + ((sixteen ^ (column / Element::kPerVector % kLanesARow)) << 2);
+    return column * (kTile / 4) + ((sixteen ^ (column / Element::kPerVector % kLanesPerRow)) << 2);
   }
   template <class Element>
   __device__ void put(unsigned column, unsigned four, unsigned codes) {

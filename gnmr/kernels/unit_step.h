@@ -35,7 +35,7 @@ struct UnitColumns {
   std::uint32_t* spare;     // the slot that new values go to; the oldest kept are in the one after it
 };
 inline constexpr std::size_t kDoubleColumns = 5;
-inline constexpr std::size_t kBytesAUnit = kDoubleColumns * sizeof(double) + 2 * sizeof(std::uint32_t);
+inline constexpr std::size_t kBytesPerUnit = kDoubleColumns * sizeof(double) + 2 * sizeof(std::uint32_t);
 
 /// Everything that a step reads and writes.
 struct StepColumns {
@@ -52,7 +52,7 @@ struct StepColumns {
   const std::uint8_t* patrol;   // patrol_flag; null: there was none
 };
 
-/// Columns in memory of `units * kBytesAUnit` bytes, aligned for doubles.
+/// Columns in memory of `units * kBytesPerUnit` bytes, aligned for doubles.
 GNMR_UNIT_MATH UnitColumns unit_columns(void* memory, std::size_t units) {
   auto* const doubles = static_cast<double*>(memory);
   auto* const counts = reinterpret_cast<std::uint32_t*>(doubles + kDoubleColumns * units);

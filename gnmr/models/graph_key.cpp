@@ -91,7 +91,7 @@ bool GraphKeys::take_parameters(LlamaBlockImpl& block, const at::Tensor& input, 
   have_moved_ = now != addresses_;
   if (have_moved_) {
     steady_recipes_ = {};
-    known_memories_ = {};
+    known_numbers_ = {};
     addresses_ = std::move(now);
   }
   return key.input_gradient || key.wanted != 0;
@@ -110,9 +110,9 @@ bool GraphKeys::take_layer(std::size_t index, nn::SwitchableLinearImpl& layer, G
   }
   if (uses_delayed(*paths.recipe)) {
     const void* const memory = paths.numbers.get();
-    if (!has_history(paths, known_memories_[index] == memory)) return false;
+    if (!has_history(paths, known_numbers_[index] == memory)) return false;
     // Only those of low GEMMs were looked at.
-    if (std::all_of(paths.low.begin(), paths.low.end(), [](bool low) { return low; })) known_memories_[index] = memory;
+    if (std::all_of(paths.low.begin(), paths.low.end(), [](bool low) { return low; })) known_numbers_[index] = memory;
     if (paths.clock != nullptr && paths.clock->micro_batch != 0) key.later_micro_batches |= 1u << index;
   }
   for (std::size_t product = 0; product < kProductCount; ++product) {

@@ -60,7 +60,7 @@ class GraphKeys {
   bool have_moved_ = false;
   // Answers that stay the same as long as the parameters stay where they are.
   std::array<std::shared_ptr<const nn::Recipe>, kBlockLayers> steady_recipes_ = {};
-  std::array<const void*, kBlockLayers> known_memories_ = {};  // DeviceNumbers whose scales were all there
+  std::array<const void*, kBlockLayers> known_numbers_ = {};  // DeviceNumbers whose scales were all there
 };
 
 }  // namespace gnmr::models

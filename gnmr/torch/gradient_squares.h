@@ -25,7 +25,7 @@ class GradientSquares {
   GradientSquares& operator=(GradientSquares&&) noexcept;
   ~GradientSquares();
 
-  /// One sum a tensor, in double; an undefined tensor has 0.
+  /// One sum per tensor, in double; an undefined tensor has 0.
   std::vector<double> measure(std::span<const at::Tensor> gradients);
 
   /// The same left on the device, without waiting; false, with nothing done, where the gradients are not on one with

@@ -17,7 +17,7 @@ constexpr const char* kSkippedKey = "skipped_updates";
 constexpr const char* kHeldKey = "held_passes";
 constexpr const char* kModelKey = "model_config";
 constexpr const char* kRecipeEntry = "recipe";
-constexpr const char* kTokensKey = "tokens_a_step";
+constexpr const char* kTokensKey = "tokens_per_step";
 
 /// What shapes the arithmetic of a run beyond the words of its settings: the content of files, the number of ranks.
 std::map<std::string, std::string> arithmetic_of(const RunParts& parts) {

@@ -47,7 +47,7 @@ std::string_view name_of(Multiplier by) {
 }  // namespace
 
 void bind_fp8_product(nb::module_& module) {
-  nb::class_<Fp8Plan>(module, "Fp8Plan", "How a product of FP8 codes is made on the current device.")
+  nb::class_<Fp8Plan>(module, "Fp8Plan", "How a GEMM of FP8 data runs on the current device.")
       .def_prop_ro(
           "by", [](const Fp8Plan& self) { return name_of(self.by); },
           "`torch` (_scaled_mm), `own` (multiply_tiles), or `numbers`: nobody multiplies such codes here.")
@@ -55,7 +55,7 @@ void bind_fp8_product(nb::module_& module) {
       .def_ro("spreads_blocks", &Fp8Plan::spreads_blocks,
               "torch: it takes the right side's scales of blocks as those of tiles only.");
   module.def("plan_fp8_product", plan, "recipe"_a, "product"_a, "rows"_a, "columns"_a, "depth"_a, "type"_a,
-             "The plan of a recipe's product [rows, columns] that sums over `depth`; type: 0 float32, 1 bfloat16.");
+             "The plan of a recipe's GEMM [rows, columns] that sums over `depth`; type: 0 float32, 1 bfloat16.");
   module.attr("FP8_GROUP") = kernels::kFp8Group;
 }
 

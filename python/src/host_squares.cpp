@@ -14,12 +14,12 @@ namespace {
 using kernels::ElementType;
 using kernels::Slice;
 
-constexpr std::size_t kPiecesAThread = 8;                           // waking one costs as much as two or three
-constexpr std::uint64_t kElementsAThread = std::uint64_t{1} << 19;  // likewise, where pieces are small
+constexpr std::size_t kPiecesPerThread = 8;                           // waking one costs as much as two or three
+constexpr std::uint64_t kElementsPerThread = std::uint64_t{1} << 19;  // likewise, where pieces are small
 
 /// The threads that are worth waking for so many elements.
 std::size_t worth_waking(std::size_t threads, std::uint64_t elements) {
-  return std::min<std::size_t>(threads, std::max<std::uint64_t>(1, elements / kElementsAThread));
+  return std::min<std::size_t>(threads, std::max<std::uint64_t>(1, elements / kElementsPerThread));
 }
 
 /// Norms of units from gradients in host memory, one pass over them.
@@ -50,7 +50,7 @@ class HostSquares {
       const bool present = tensor.data != nullptr || is_given(others, index);
       if (present && tensor.unit < sampled_.size()) sampled_[tensor.unit] = 1;
     }
-    kernels::sum_squares_on_host(tensors_, sums_, on_threads(worth_waking(threads, elements), kPiecesAThread));
+    kernels::sum_squares_on_host(tensors_, sums_, on_threads(worth_waking(threads, elements), kPiecesPerThread));
     for (std::size_t index = 0; index < others.size(); ++index) {
       if (is_given(others, index)) sums_[tensors_[index].unit] += others[index];
     }
@@ -106,7 +106,7 @@ double one_sum(std::uint64_t pointer, std::uint64_t count, std::uint8_t type, st
                     static_cast<ElementType>(type), 0};
   double sum = 0;
   kernels::sum_squares_on_host(std::span(&slice, 1), std::span(&sum, 1),
-                               on_threads(worth_waking(threads, count), kPiecesAThread));
+                               on_threads(worth_waking(threads, count), kPiecesPerThread));
   return sum;
 }
 

@@ -54,7 +54,7 @@ void bind_rules(nb::class_<Recipe>& recipe) {
                    recipes::can_share(*rule, has_both_sides);
           },
           "product"_a, "place"_a, "other_product"_a, "other_place"_a, "has_both_sides"_a = false,
-          "Whether one cast of an operand is what two products need; `has_both_sides`: it leaves a matrix for each "
+          "Whether one cast of an operand is what two GEMMs need; `has_both_sides`: it leaves a matrix for each "
           "direction, as casts to FP8 codes do.")
       .def(
           "expected_error",
@@ -94,7 +94,7 @@ void bind_codes(nb::class_<Recipe>& recipe) {
 
 void bind_recipe(nb::module_& module) {
   nb::class_<Recipe> recipe(module, "Recipe",
-                            "How each operand of each product of a linear layer is cast. Products: 0 forward (input, "
+                            "How each operand of each GEMM of a linear layer is quantized. GEMMs: 0 forward (input, "
                             "weight), 1 input gradient (output gradient, weight), 2 weight gradient (output gradient, "
                             "input); an operand's place is 0 or 1 in that order.");
   recipe.def(nb::new_([](const std::string& name_or_path) { return recipes::load_recipe(name_or_path); }),

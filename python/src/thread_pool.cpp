@@ -89,9 +89,9 @@ Pool& pool() {
 
 }  // namespace
 
-ParallelFor on_threads(std::size_t threads, std::size_t pieces_a_thread) {
-  return [threads, pieces_a_thread](std::size_t count, const WorkPart& part) {
-    const std::size_t useful = std::min(threads, count / std::max<std::size_t>(pieces_a_thread, 1));
+ParallelFor on_threads(std::size_t threads, std::size_t pieces_per_thread) {
+  return [threads, pieces_per_thread](std::size_t count, const WorkPart& part) {
+    const std::size_t useful = std::min(threads, count / std::max<std::size_t>(pieces_per_thread, 1));
     if (useful < 2 || !pool().run(useful, count, part)) part(0, count);
   };
 }

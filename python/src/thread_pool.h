@@ -11,7 +11,7 @@
 
 namespace gnmr::python {
 
-/// Shares work among at most so many threads, the caller's included, each taking at least `pieces_a_thread`.
-ParallelFor on_threads(std::size_t threads, std::size_t pieces_a_thread);
+/// Shares work among at most so many threads, the caller's included, each taking at least `pieces_per_thread`.
+ParallelFor on_threads(std::size_t threads, std::size_t pieces_per_thread);
 
 }  // namespace gnmr::python

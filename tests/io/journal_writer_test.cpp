@@ -151,7 +151,7 @@ TEST(JournalWriter, DeniedUnitsAreCountedAndTheMostSevereTold) {
   EXPECT_EQ(all + read.steps[5].step->recovered, 200U);
   // Those with the largest norms that were not admitted: u195 and every third one before it, in unit order.
   const std::vector<std::string> shown = denied(5);
-  ASSERT_EQ(shown.size(), kMostDeniedAStep);
+  ASSERT_EQ(shown.size(), kMostDeniedPerStep);
   const std::size_t last = 198 - 3 * read.steps[5].step->recovered;
   for (std::size_t i = 0; i < shown.size(); ++i) EXPECT_EQ(shown[i], fmt::format("u{}", last - 3 * (31 - i)));
   EXPECT_EQ(read.steps.at(4).step->denied, 0U);

@@ -95,7 +95,7 @@ class Float8Switch(LayerSwitch[Any]):
         return functional.linear(*self.high_operands(input))
 
     def high_operands(self, input: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Input, weight and bias of the high product, in one type."""
+        """Input, weight and bias of the GEMM in high precision, in one type."""
         weight, bias = self.module.weight, self.module.bias
         if torch.is_autocast_enabled():
             # As the low path: it asks for the type of the GPU's autocast.
@@ -167,7 +167,7 @@ def _element_size(module: nn.Linear) -> int:
 
 
 def _expected(config: Any) -> list[float]:
-    """What the formats of a configuration do to each product, by the recipe of ours that has the same ones."""
+    """What the formats of a configuration do to each GEMM, by the recipe of ours that has the same ones."""
     row_wise = config.cast_config_input.scaling_granularity.value == "axiswise"
     rules = recipe_of("fp8-rowwise" if row_wise else "fp8-tensorwise")
     casts = (config.cast_config_input, config.cast_config_grad_output, config.cast_config_grad_output_for_grad_weight)

@@ -94,7 +94,7 @@ class DeviceSquares:
         return found
 
     def sums(self, gradients: Sequence[Tensor]) -> list[float]:
-        """One sum a tensor; waits for the device."""
+        """One sum per tensor; waits for the device."""
         counts = [gradient.numel() for gradient in gradients]
         pointers = [gradient.data_ptr() for gradient in gradients]
         self.queue_at(pointers, [TYPES[gradient.dtype] for gradient in gradients], counts)

@@ -71,7 +71,7 @@ class Gradients:
         if copies is None:
             self._local = self.numbers = _core.HostSquares(units, self._counts, self._unit_of)
             return
-        # Of copies one rank's squares count: two sums a unit, those that do and those that do not.
+        # Of copies one rank's squares count: two sums per unit, those that do and those that do not.
         self._slot_of = [
             unit if one.counts else unit + units + 1 for unit, one in zip(self._unit_of, copies, strict=True)
         ]
@@ -145,7 +145,7 @@ class Gradients:
             return None
         pointers, types, missing = [0] * len(measured), [0] * len(measured), []
         device_index = device.index
-        # Every question here is asked once a tensor and step.
+        # Every question here is asked once per tensor and step.
         try:
             for index, gradient in enumerate(measured):
                 if gradient is None:
