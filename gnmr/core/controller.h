@@ -92,7 +92,7 @@ class Controller {
   /// Of these, the ones in standing recovery.
   std::span<const UnitIndex> standing() const;
 
-  /// Reruns that are left in the current hundred steps.
+  /// How many more reruns the limit leaves in the current hundred steps, at once or after a wait.
   std::uint32_t reruns_left() const;
 
   /// Whether the next decision could have a rerun (lag 0): reruns are spread over these steps.

@@ -44,16 +44,10 @@ void Selection::find_candidates(std::span<const Finding> findings) {
   has_free_finding_ = !by_errors_.empty();
 }
 
-bool Selection::has_free_risk() const {
-  const std::span<const UnitIndex> risks = signals_.alarm().risks;
-  return std::any_of(risks.begin(), risks.end(), [this](UnitIndex unit) { return budget_.is_candidate(unit); });
-}
-
-/// Whether the risk of a free unit counts in spite of the doubt.
-bool Selection::has_counting_risk() const {
+bool Selection::has_free_risk(std::uint32_t doubt) const {
   const std::span<const UnitIndex> risks = signals_.alarm().risks;
   for (std::size_t index = 0; index < risks.size(); ++index) {
-    if (signals_.counts(index, doubt_) && budget_.is_candidate(risks[index])) return true;
+    if (signals_.counts(index, doubt) && budget_.is_candidate(risks[index])) return true;
   }
   return false;
 }
@@ -75,7 +69,7 @@ const Request& Selection::choose(bool may_rerun, std::uint32_t doubt) {
   if (by_errors_.empty() && signals_.alarm().risks.empty()) return request_;  // a calm step
   const bool by_errors = selector_ != Selector::norms;
   request_.alarmed = (by_errors && has_free_finding_) || has_non_finite_risk();
-  if (!request_.alarmed && has_counting_risk()) {
+  if (!request_.alarmed && has_free_risk(doubt_)) {
     request_.dismissed = by_errors && is_complete();
     request_.alarmed = !request_.dismissed;
   }

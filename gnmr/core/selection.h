@@ -65,8 +65,8 @@ class Selection {
   /// From here on those units ask that `find_candidates` was given.
   void ask_by_errors() { basis_ = Basis::errors; }
 
-  /// Whether a free unit is at risk by its norm, whatever the doubt.
-  bool has_free_risk() const;
+  /// Whether a free unit is at risk by its norm, and the risk counts in this doubt; 1: every risk counts.
+  bool has_free_risk(std::uint32_t doubt = 1) const;
 
   /// Whether a unit, free or not, has a norm that is not finite.
   bool has_non_finite_risk() const { return signals_.alarm().sampled > signals_.alarm().finite; }
@@ -81,7 +81,6 @@ class Selection {
   enum class Basis : std::uint8_t { nobody, norms, errors };
 
   bool is_complete() const;
-  bool has_counting_risk() const;
   void choose_basis();
 
   Selector selector_;
