@@ -10,6 +10,7 @@
 #include "gnmr/kernels/gated_step.h"
 #include "gnmr/kernels/norms.h"
 #include "gnmr/kernels/read_floor.h"
+#include "gnmr/kernels/rounding.h"
 #include "gnmr/kernels/signals.h"
 #include "gnmr/kernels/thin_rows.h"
 #include "gnmr/kernels/tile_product.h"
@@ -70,6 +71,8 @@ void read_floor(const void*, std::size_t, ReadOrder, std::uint32_t*, void*) { re
 
 std::size_t cast_workspace_bytes(const CastTask&) { refuse(); }
 void cast_to_fp8(const CastTask&, void*, void*) { refuse(); }
+std::size_t rounding_workspace_bytes(const RoundingTask&) { refuse(); }
+void round_on_device(const RoundingTask&, void*, void*) { refuse(); }
 
 std::size_t group_rows_workspace_bytes(const ThinMatrix&) { refuse(); }
 std::size_t multiply_transposed_workspace_bytes(const ThinMatrix&, std::uint32_t) { refuse(); }

@@ -68,6 +68,12 @@ class FrontEnd {
   /// left x right, in their type.
   virtual Matrix multiply(const Matrix& left, const Matrix& right) const = 0;
 
+  /// The same of float32 numbers for a result of `type`. With bfloat16 a device may round operands to TF32 first: its
+  /// 11 bits hold what bfloat16 operands and the data of narrow formats are, and scaled data within 2^-12.
+  virtual Matrix multiply_numbers(const Matrix& left, const Matrix& right, Type type) const {
+    return to_type(multiply(left, right), type);
+  }
+
   /// The high result of a GEMM of a layer, from its operands as they are: input x weight^T, gradient x weight,
   /// gradient^T x input. A layer may have a kernel of its own for it.
   virtual Matrix multiply_high(recipes::Product product, const Matrix& left, const Matrix& right) const = 0;

@@ -81,9 +81,8 @@ Matrix low_gemm(const FrontEnd& front_end, recipes::Product product, const LowOp
   const auto [left_sum, right_sum] = sums_over(product);
   const Matrix left_values = front_end.to_type(values_for(front_end, left, left_sum), Type::float32);
   const Matrix right_values = front_end.to_type(values_for(front_end, right, right_sum), Type::float32);
-  const Matrix result = front_end.multiply(left_sum == SumOver::columns ? left_values : left_values.transposed(),
-                                           right_sum == SumOver::columns ? right_values.transposed() : right_values);
-  return front_end.to_type(result, type);
+  return front_end.multiply_numbers(left_sum == SumOver::columns ? left_values : left_values.transposed(),
+                                    right_sum == SumOver::columns ? right_values.transposed() : right_values, type);
 }
 
 }  // namespace gnmr::low

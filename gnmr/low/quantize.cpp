@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <atomic>
 #include <string>
+#include <utility>
 
 #include "gnmr/core/error.h"
 #include "gnmr/formats/scaling.h"
 #include "gnmr/kernels/casts.h"
 #include "gnmr/kernels/casts_reference.h"
+#include "gnmr/kernels/rounding.h"
 #include "gnmr/recipes/fp8_rule.h"
 #include "gnmr/recipes/host_cast.h"
 
@@ -66,12 +68,40 @@ Matrix empty_scales(const FrontEnd& front_end, Grouping grouping, std::int64_t m
   return front_end.empty_vector(like, Type::float32, static_cast<std::int64_t>(first));
 }
 
+/// Whether our kernel rounds to numbers what others leave to torch operators.
+bool has_rounding_kernel(const Matrix& matrix, const NumberCast& cast) {
+  return matrix.place == Place::device && cast.statistics == nullptr && cast.rule.hadamard == 0 &&
+         cast.rule.rounding == formats::Rounding::nearest_even;
+}
+
+Matrix round_with_kernel(const FrontEnd& front_end, const Matrix& matrix, const NumberCast& cast) {
+  const Matrix source = front_end.contiguous(matrix);
+  formats::Scaling scaling = recipes::scaling_of(cast.rule);
+  if (cast.rule.grouping == Grouping::delayed && cast.delayed_scale != 0) {
+    scaling = formats::given_scale(cast.delayed_scale);
+  }
+  if (cast.sum_over == SumOver::rows) std::swap(scaling.group_rows, scaling.group_cols);
+  const Matrix rounded = front_end.empty(source, Type::float32, source.rows, source.columns);
+  const kernels::RoundingTask task{.matrix = source.floats(),
+                                   .rounded = rounded.floats(),
+                                   .rows = static_cast<std::uint64_t>(source.rows),
+                                   .columns = static_cast<std::uint64_t>(source.columns),
+                                   .format = cast.rule.format,
+                                   .overflow = cast.rule.overflow,
+                                   .scaling = scaling};
+  const auto bytes = static_cast<std::int64_t>(kernels::rounding_workspace_bytes(task));
+  const Matrix workspace = front_end.empty_vector(source, Type::byte, bytes);
+  kernels::round_on_device(task, workspace.data, front_end.stream(source));
+  return rounded;
+}
+
 const CastRule kSavedRule{.format = Format::e4m3, .grouping = Grouping::tile};
 
 }  // namespace
 
 Matrix quantize_to_numbers(const FrontEnd& front_end, const Matrix& matrix, const NumberCast& cast) {
   if (matrix.type != Type::float32) throw Error("[quantize_to_numbers] expected a float32 matrix");
+  if (has_rounding_kernel(matrix, cast)) return round_with_kernel(front_end, matrix, cast);
   if (matrix.place != Place::host) return front_end.quantize_by_operators(matrix, cast);
   const bool turned = cast.sum_over == SumOver::rows && !cast.rule.ignores_direction();
   const Matrix facing = turned ? matrix.transposed() : matrix;

@@ -15,27 +15,6 @@ using formats::Scaling;
 
 constexpr std::size_t kSliceElements = 16384;  // what one thread takes at a time: some microseconds of work
 
-Scaling scaling_of(const CastRule& rule) {
-  switch (rule.grouping) {
-    case Grouping::none:
-      return formats::kNoScaling;
-    case Grouping::tensor:
-    case Grouping::delayed:
-      break;
-    case Grouping::row:
-      return formats::kRowScaling;
-    case Grouping::tile:
-      return formats::kTileScaling;
-    case Grouping::block:
-      return formats::kBlockScaling;
-    case Grouping::mx:
-      return rule.mx_round_up ? formats::kMxRoundUpScaling : formats::kMxFloorScaling;
-    case Grouping::nvfp4:
-      return formats::kNvfp4Scaling;
-  }
-  return formats::kTensorScaling;
-}
-
 /// Rows that one thread takes at a time; a multiple of the rows of a group.
 std::size_t slice_rows(std::size_t cols, const Scaling& scaling) {
   const std::size_t group_rows = std::max<std::size_t>(scaling.group_rows, 1);
@@ -91,6 +70,27 @@ std::uint64_t mixed(std::uint64_t state, std::uint64_t value) {
 }
 
 }  // namespace
+
+Scaling scaling_of(const CastRule& rule) {
+  switch (rule.grouping) {
+    case Grouping::none:
+      return formats::kNoScaling;
+    case Grouping::tensor:
+    case Grouping::delayed:
+      break;
+    case Grouping::row:
+      return formats::kRowScaling;
+    case Grouping::tile:
+      return formats::kTileScaling;
+    case Grouping::block:
+      return formats::kBlockScaling;
+    case Grouping::mx:
+      return rule.mx_round_up ? formats::kMxRoundUpScaling : formats::kMxFloorScaling;
+    case Grouping::nvfp4:
+      return formats::kNvfp4Scaling;
+  }
+  return formats::kTensorScaling;
+}
 
 std::uint64_t cast_seed(const CastMoment& moment, Product product, std::size_t purpose) {
   std::uint64_t seed = mixed(0x243f6a8885a308d3u, moment.seed);

@@ -29,6 +29,9 @@ struct CastMoment {
 /// transform that both operands share.
 std::uint64_t cast_seed(const CastMoment& moment, Product product, std::size_t purpose);
 
+/// The groups of a rule and their scales; with delayed scaling those of the matrix itself.
+formats::Scaling scaling_of(const CastRule& rule);
+
 /// One quantization of one operand.
 struct HostCast {
   const CastRule& rule;

@@ -106,6 +106,18 @@ at::Tensor numbers_of_codes(const at::Tensor& fp8, const at::Tensor& scales, Gro
   }
 }
 
+/// While it lives, GEMMs of float32 matrices on a GPU may round their operands to TF32.
+class Tf32Allowed {
+ public:
+  Tf32Allowed() : before_(at::globalContext().allowTF32CuBLAS()) { at::globalContext().setAllowTF32CuBLAS(true); }
+  ~Tf32Allowed() { at::globalContext().setAllowTF32CuBLAS(before_); }
+  Tf32Allowed(const Tf32Allowed&) = delete;
+  Tf32Allowed& operator=(const Tf32Allowed&) = delete;
+
+ private:
+  bool before_;
+};
+
 class TorchFrontEnd final : public low::FrontEnd {
  public:
   Matrix empty(const Matrix& like, Type type, std::int64_t rows, std::int64_t columns) const override {
@@ -147,6 +159,12 @@ class TorchFrontEnd final : public low::FrontEnd {
 
   Matrix multiply(const Matrix& left, const Matrix& right) const override {
     return matrix_of(at::mm(tensor_of(left), tensor_of(right)));
+  }
+  Matrix multiply_numbers(const Matrix& left, const Matrix& right, Type type) const override {
+    const bool by_tf32 = type == Type::bfloat16 && left.place != Place::host;
+    std::optional<Tf32Allowed> allowed;
+    if (by_tf32) allowed.emplace();
+    return to_type(multiply(left, right), type);
   }
   Matrix multiply_high(Product product, const Matrix& left, const Matrix& right) const override {
     return multiply(product == Product::weight_gradient ? left.transposed() : left,

@@ -81,6 +81,7 @@ void check_norms(Checks& checks);
 void check_adamw(Checks& checks);
 void check_signals(Checks& checks);
 void check_casts(Checks& checks);
+void check_rounding(Checks& checks);
 void check_thin_rows(Checks& checks);
 void check_compare(Checks& checks);
 void check_delayed_scales(Checks& checks);

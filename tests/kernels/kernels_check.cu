@@ -19,6 +19,7 @@ int main(int count, char** arguments) {
     testing::check_adamw(checks);
     testing::check_signals(checks);
     testing::check_casts(checks);
+    testing::check_rounding(checks);
     testing::check_thin_rows(checks);
     testing::check_compare(checks);
     testing::check_delayed_scales(checks);
