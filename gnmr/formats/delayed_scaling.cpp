@@ -24,9 +24,8 @@ void observe_amax(const DelayedScaling& options, float amax, DelayedState& state
   }
   const bool due = state.observations % options.update_interval == 0;
   ++state.observations;
-  const bool may_refresh =
-      refresh.factor > 0 && (state.refreshed_at == 0 || state.observations - state.refreshed_at >= refresh.gap);
-  if ((!due && !may_refresh) || history.empty()) return;
+  if (state.refresh_debt > 0) --state.refresh_debt;
+  if ((!due && !refresh.allows(state.refresh_debt)) || history.empty()) return;
   const float chosen =
       options.choice == AmaxChoice::newest ? history.back() : *std::max_element(history.begin(), history.end());
   if (!(chosen > 0)) return;
@@ -35,9 +34,15 @@ void observe_amax(const DelayedScaling& options, float amax, DelayedState& state
   if (!due) {
     if (!(renewed > refresh.factor * state.scale) && !(renewed < 0.5F * state.scale)) return;
     ++state.refreshes;
-    state.refreshed_at = state.observations;
+    state.refresh_debt += refresh.gap;
   }
   state.scale = renewed;
+}
+
+std::uint32_t debt_of_last_refresh(std::uint64_t observations, std::uint64_t refreshed_at) {
+  constexpr std::uint32_t kGap = Refresh{}.gap;
+  const std::uint64_t since = observations - refreshed_at;
+  return refreshed_at == 0 || since >= kGap ? 0 : kGap - static_cast<std::uint32_t>(since);
 }
 
 bool would_refresh(const DelayedScaling& options, float amax, const DelayedState& state, const Refresh& refresh) {

@@ -29,9 +29,16 @@ struct DelayedScaling {
 /// When a scale is renewed before its interval is over, because the history no longer fits it. The rule stays.
 struct Refresh {
   float factor = 0;  // if the scale that the rule would make now is more than this many times as large; 0: never
-  // ... or less than half as large. From one refresh of a scale to the next there are at least so many observations:
+  // ... or less than half as large. Of each scale `burst` at once, and then one in `gap` observations:
+  std::uint32_t burst = 4;
   std::uint32_t gap = 10;
+
+  /// Whether a scale with this debt may be refreshed.
+  constexpr bool allows(std::uint32_t debt) const { return factor > 0 && debt + gap <= burst * gap; }
 };
+
+/// No debt of a state is larger.
+inline constexpr std::uint32_t kMostRefreshDebt = Refresh{}.burst * Refresh{}.gap;
 
 /// The state of delayed scaling for one tensor.
 struct DelayedState {
@@ -39,8 +46,11 @@ struct DelayedState {
   std::uint64_t observations = 0;
   float scale = 1;
   std::uint64_t refreshes = 0;     // so far
-  std::uint64_t refreshed_at = 0;  // `observations` after the last refresh; 0: there was none
+  std::uint32_t refresh_debt = 0;  // a refresh adds `Refresh::gap`, an observation takes 1 off
 };
+
+/// The debt in a state of an earlier version, which kept `observations` as they were after its last refresh.
+std::uint32_t debt_of_last_refresh(std::uint64_t observations, std::uint64_t refreshed_at);
 
 /// Takes in the amax of a tensor and, after the first and then after every `update_interval` observations, renews the
 /// scale; between these if `refresh` says so. An amax that is not finite is left out; a history of zeros leaves the

@@ -67,8 +67,8 @@ Rings rings_of(std::span<const RingRule> rules, std::span<const formats::Delayed
                             .size = size,
                             .next = size == rule.length ? 0 : size,
                             .scale = state.scale,
-                            .refreshes = state.refreshes,
-                            .refreshed_at = state.refreshed_at});
+                            .debt = state.refresh_debt,
+                            .refreshes = state.refreshes});
   }
   return rings;
 }
@@ -82,7 +82,7 @@ std::vector<formats::DelayedState> states_of(std::span<const RingRule> rules, co
                                 .observations = ring.observations,
                                 .scale = ring.scale,
                                 .refreshes = ring.refreshes,
-                                .refreshed_at = ring.refreshed_at};
+                                .refresh_debt = ring.debt};
     for (std::uint32_t i = 0; i < ring.size; ++i) {
       const std::uint32_t slot = ring.size == rule.length ? (ring.next + i) % rule.length : i;
       state.amax_history.push_back(rings.slots[rule.first + slot]);

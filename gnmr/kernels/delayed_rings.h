@@ -30,8 +30,8 @@ struct RingState {
   std::uint32_t size;
   std::uint32_t next;  // slot that is written next
   float scale;
+  std::uint32_t debt;  // of refreshes
   std::uint64_t refreshes;
-  std::uint64_t refreshed_at;
 };
 
 /// The rules of tensors.

@@ -59,9 +59,9 @@ __global__ void __launch_bounds__(kThreads)
   }
   const bool is_due = state.observations % rule.interval == 0;
   ++state.observations;
-  const bool may_refresh =
-      refresh.factor > 0 && (state.refreshed_at == 0 || state.observations - state.refreshed_at >= refresh.gap);
+  if (state.debt > 0) --state.debt;
   __syncwarp();  // every lane has read the state, and sees the new amax
+  const bool may_refresh = refresh.factor > 0 && state.debt + refresh.gap <= refresh.burst * refresh.gap;
   if ((is_due || may_refresh) && state.size > 0) {
     const float chosen = chosen_amax(rule, state, ring, lane);
     if (chosen > 0) {
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kThreads)
       const bool is_stale = renewed > __fmul_rn(refresh.factor, state.scale) || renewed < __fmul_rn(0.5f, state.scale);
       if (!is_due && is_stale) {
         ++state.refreshes;
-        state.refreshed_at = state.observations;
+        state.debt += refresh.gap;
       }
       if (is_due || is_stale) state.scale = renewed;
     }

@@ -25,8 +25,14 @@ formats::DelayedState read_state(const io::JsonObject& from, const CastRule& rul
     from.fail("scale", "expected a finite number above 0");
   state.scale = static_cast<float>(scale);
   state.refreshes = from.count_if("refreshes").value_or(0);
-  state.refreshed_at = from.count_if("refreshed_at").value_or(0);
-  if (state.refreshed_at > state.observations) from.fail("refreshed_at", "expected no more than observations");
+  const std::uint64_t refreshed_at = from.count_if("refreshed_at").value_or(0);  // of earlier versions
+  if (refreshed_at > state.observations) from.fail("refreshed_at", "expected no more than observations");
+  const std::uint64_t debt = from.count_if("refresh_debt")
+                                 .value_or(formats::debt_of_last_refresh(state.observations, refreshed_at));
+  if (debt > formats::kMostRefreshDebt) {
+    from.fail("refresh_debt", "expected at most " + std::to_string(formats::kMostRefreshDebt));
+  }
+  state.refresh_debt = static_cast<std::uint32_t>(debt);
   return state;
 }
 
@@ -38,7 +44,7 @@ std::string delayed_states_text(std::span<const formats::DelayedState> states) {
     all.push_back({{"history", state.amax_history}, {"observations", state.observations}, {"scale", state.scale}});
     if (state.refreshes == 0) continue;
     all.back()["refreshes"] = state.refreshes;
-    all.back()["refreshed_at"] = state.refreshed_at;
+    all.back()["refresh_debt"] = state.refresh_debt;
   }
   return io::json_line(all);
 }

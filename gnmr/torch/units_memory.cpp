@@ -25,6 +25,71 @@ bool has_history(const Recipe* recipe, std::size_t product, std::size_t place) {
   return rule && rule->grouping == recipes::Grouping::delayed;
 }
 
+at::Tensor count_tensor(std::uint64_t count) { return at::tensor({static_cast<std::int64_t>(count)}, at::kLong); }
+
+/// Tensors of a checkpoint, until they are taken over.
+class SavedHistories {
+ public:
+  explicit SavedHistories(const std::vector<std::pair<std::string, at::Tensor>>& memory)
+      : found_(memory.begin(), memory.end()) {}
+
+  formats::DelayedState take(const std::string& name, std::uint32_t history_length) {
+    formats::DelayedState state;
+    const at::Tensor history = take_tensor(name + ".amax_history", at::kFloat, 0, history_length);
+    state.amax_history.assign(history.const_data_ptr<float>(), history.const_data_ptr<float>() + history.numel());
+    state.scale = take_tensor(name + ".scale", at::kFloat, 1, 1).item<float>();
+    const std::int64_t observations = take_counts(name + ".observations", 1)[0];
+    const bool possible = std::all_of(state.amax_history.begin(), state.amax_history.end(),
+                                      [](float amax) { return std::isfinite(amax) && amax >= 0; });
+    if (!possible || !(state.scale > 0) || !std::isfinite(state.scale) || observations < 0) refuse(name);
+    state.observations = static_cast<std::uint64_t>(observations);
+    if (found_.contains(name + ".refreshes")) take_refreshes(name, state);
+    return state;
+  }
+
+  void check_nothing_is_left() const {
+    if (!found_.empty()) throw Error("amax history: no low path has " + found_.begin()->first);
+  }
+
+ private:
+  at::Tensor take_tensor(const std::string& name, at::ScalarType type, std::int64_t least, std::int64_t most) {
+    const auto entry = found_.find(name);
+    if (entry == found_.end()) throw Error("amax history: " + name + " is missing");
+    const at::Tensor tensor = entry->second;
+    found_.erase(entry);
+    if (tensor.scalar_type() != type || tensor.dim() != 1 || tensor.numel() < least || tensor.numel() > most) {
+      throw Error("amax history: " + name + " has a wrong type or shape");
+    }
+    return tensor.contiguous();
+  }
+
+  std::vector<std::int64_t> take_counts(const std::string& name, std::int64_t most) {
+    const at::Tensor counts = take_tensor(name, at::kLong, 1, most);
+    return {counts.const_data_ptr<std::int64_t>(), counts.const_data_ptr<std::int64_t>() + counts.numel()};
+  }
+
+  void take_refreshes(const std::string& name, formats::DelayedState& state) {
+    // Earlier versions wrote how many there were and the observations at the last of them.
+    const std::vector<std::int64_t> counts = take_counts(name + ".refreshes", 2);
+    const bool is_old = counts.size() == 2;
+    const std::int64_t last = is_old ? counts[1] : 1;
+    const std::int64_t debt = is_old ? 0 : take_counts(name + ".refresh_debt", 1)[0];
+    if (counts[0] < 1 || last < 1 || static_cast<std::uint64_t>(last) > state.observations || debt < 0 ||
+        debt > formats::kMostRefreshDebt) {
+      refuse(name);
+    }
+    state.refreshes = static_cast<std::uint64_t>(counts[0]);
+    state.refresh_debt = is_old ? formats::debt_of_last_refresh(state.observations, static_cast<std::uint64_t>(last))
+                                : static_cast<std::uint32_t>(debt);
+  }
+
+  [[noreturn]] static void refuse(const std::string& name) {
+    throw Error("amax history: " + name + " holds impossible values");
+  }
+
+  std::map<std::string, at::Tensor> found_;
+};
+
 }  // namespace
 
 std::vector<float> RecoverableUnits::step_amaxes() const {
@@ -78,12 +143,10 @@ std::vector<std::pair<std::string, at::Tensor>> RecoverableUnits::memory() const
         const std::string name = slot_name(layer.name, product, place);
         memory.emplace_back(name + ".amax_history", at::tensor(state.amax_history, at::kFloat));
         memory.emplace_back(name + ".scale", at::tensor({state.scale}, at::kFloat));
-        memory.emplace_back(name + ".observations",
-                            at::tensor({static_cast<std::int64_t>(state.observations)}, at::kLong));
+        memory.emplace_back(name + ".observations", count_tensor(state.observations));
         if (state.refreshes == 0) continue;
-        memory.emplace_back(name + ".refreshes", at::tensor({static_cast<std::int64_t>(state.refreshes),
-                                                             static_cast<std::int64_t>(state.refreshed_at)},
-                                                            at::kLong));
+        memory.emplace_back(name + ".refreshes", count_tensor(state.refreshes));
+        memory.emplace_back(name + ".refresh_debt", count_tensor(state.refresh_debt));
       }
     }
   }
@@ -91,49 +154,18 @@ std::vector<std::pair<std::string, at::Tensor>> RecoverableUnits::memory() const
 }
 
 void RecoverableUnits::restore_memory(const std::vector<std::pair<std::string, at::Tensor>>& memory) {
-  std::map<std::string, at::Tensor> found(memory.begin(), memory.end());
-  const auto take = [&](const std::string& name, at::ScalarType type, std::int64_t least, std::int64_t most) {
-    const auto entry = found.find(name);
-    if (entry == found.end()) throw Error("amax history: " + name + " is missing");
-    const at::Tensor tensor = entry->second;
-    found.erase(entry);
-    if (tensor.scalar_type() != type || tensor.dim() != 1 || tensor.numel() < least || tensor.numel() > most) {
-      throw Error("amax history: " + name + " has a wrong type or shape");
-    }
-    return tensor.contiguous();
-  };
+  SavedHistories saved(memory);
   std::vector<formats::DelayedState> states;
   for (const Layer& layer : layers_) {
     for (std::size_t product = 0; product < kProductCount; ++product) {
       for (std::size_t place = 0; place < 2; ++place) {
         if (!has_history(recipe_.get(), product, place)) continue;
-        const std::string name = slot_name(layer.name, product, place);
-        const auto most = static_cast<std::int64_t>(recipe_->rules[product][place]->history_length);
-        const at::Tensor history = take(name + ".amax_history", at::kFloat, 0, most);
-        formats::DelayedState state;
-        state.amax_history.assign(history.const_data_ptr<float>(), history.const_data_ptr<float>() + history.numel());
-        state.scale = take(name + ".scale", at::kFloat, 1, 1).item<float>();
-        const auto observations = take(name + ".observations", at::kLong, 1, 1).item<std::int64_t>();
-        const bool possible = std::all_of(state.amax_history.begin(), state.amax_history.end(),
-                                          [](float amax) { return std::isfinite(amax) && amax >= 0; });
-        if (!possible || !(state.scale > 0) || !std::isfinite(state.scale) || observations < 0) {
-          throw Error("amax history: " + name + " holds impossible values");
-        }
-        state.observations = static_cast<std::uint64_t>(observations);
-        if (found.contains(name + ".refreshes")) {
-          const at::Tensor refreshes = take(name + ".refreshes", at::kLong, 2, 2);
-          const std::int64_t* const values = refreshes.const_data_ptr<std::int64_t>();
-          if (values[0] < 1 || values[1] < 1 || values[1] > observations) {
-            throw Error("amax history: " + name + " holds impossible values");
-          }
-          state.refreshes = static_cast<std::uint64_t>(values[0]);
-          state.refreshed_at = static_cast<std::uint64_t>(values[1]);
-        }
-        states.push_back(std::move(state));
+        const std::uint32_t history_length = recipe_->rules[product][place]->history_length;
+        states.push_back(saved.take(slot_name(layer.name, product, place), history_length));
       }
     }
   }
-  if (!found.empty()) throw Error("amax history: no low path has " + found.begin()->first);
+  saved.check_nothing_is_left();
   use_device();
   if (numbers_ != nullptr) numbers_->load(states);
   std::size_t next = 0;

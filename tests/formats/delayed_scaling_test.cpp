@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "formats/sample_values.h"
@@ -96,7 +97,7 @@ TEST(DelayedScaling, WhatCannotBeIsRefused) {
 
 TEST(Refresh, RenewsAScaleThatNoLongerFitsByItsOwnRule) {
   const DelayedScaling options{.history_length = 2, .update_interval = 100};
-  const Refresh refresh{.factor = 1.25F, .gap = 10};
+  const Refresh refresh{.factor = 1.25F, .burst = 1, .gap = 10};
   const auto scale_of = [](float amax) { return amax / 448.0F; };
   DelayedState state;
   const auto observe = [&](float amax, int times) {
@@ -120,6 +121,55 @@ TEST(Refresh, RenewsAScaleThatNoLongerFitsByItsOwnRule) {
   EXPECT_EQ(state.refreshes, 3U);
   observe(std::numeric_limits<float>::infinity(), 30);
   EXPECT_EQ(state.refreshes, 3U);
+}
+
+/// The rate limit by its definition: whether one more refresh now would leave, from each earlier one on, no more than
+/// `burst` and one for each `gap` observations since.
+bool is_within_rate(const std::vector<std::uint64_t>& refreshed_at, std::uint64_t now, const Refresh& refresh) {
+  for (std::size_t first = 0; first < refreshed_at.size(); ++first) {
+    const std::uint64_t count = refreshed_at.size() - first + 1;
+    if (count > refresh.burst + (now - refreshed_at[first]) / refresh.gap) return false;
+  }
+  return true;
+}
+
+TEST(Refresh, ComesInABurstAndThenOneByOne) {
+  Noise noise(21);
+  for (const auto& [burst, gap] : {std::pair{1U, 10U}, {4U, 10U}, {3U, 1U}, {2U, 7U}}) {
+    const DelayedScaling options{.history_length = 1, .update_interval = 1'000'000};
+    const Refresh refresh{.factor = 1.25F, .burst = burst, .gap = gap};
+    DelayedState state;
+    observe_amax(options, 1, state, refresh);
+    std::vector<std::uint64_t> refreshed_at;
+    std::uint64_t denied = 0;
+    for (std::uint64_t now = 2; now < 1500; ++now) {
+      // Calm stretches, in which the debt is paid back, and wild ones.
+      const bool wild = (now / 60) % 3 != 0;
+      const float amax = wild ? static_cast<float>(std::exp(noise.normal())) : state.amax_history.back();
+      const bool no_longer_fits = amax / 448 > 1.25F * state.scale || amax / 448 < 0.5F * state.scale;
+      const bool expected = no_longer_fits && is_within_rate(refreshed_at, now, refresh);
+      const std::uint64_t before = state.refreshes;
+      observe_amax(options, amax, state, refresh);
+      ASSERT_EQ(state.refreshes != before, expected) << burst << " " << gap << " " << now;
+      ASSERT_LE(state.refresh_debt, burst * gap);
+      if (expected) refreshed_at.push_back(now);
+      denied += no_longer_fits && !expected ? 1 : 0;
+    }
+    EXPECT_GT(refreshed_at.size(), 100U / gap);
+    EXPECT_EQ(denied > 0, gap > 1);
+    // No longer stretch than the documented one: of n observations at most burst + floor((n - 1) / gap) refresh.
+    for (std::size_t last = burst; last < refreshed_at.size(); ++last) {
+      EXPECT_GE(refreshed_at[last] - refreshed_at[last - burst], gap);
+    }
+  }
+}
+
+TEST(Refresh, ADebtOfAnEarlierVersionIsThatOfItsLastOne) {
+  EXPECT_EQ(debt_of_last_refresh(50, 0), 0U) << "there was none";
+  EXPECT_EQ(debt_of_last_refresh(50, 50), 10U);
+  EXPECT_EQ(debt_of_last_refresh(50, 43), 3U);
+  EXPECT_EQ(debt_of_last_refresh(50, 40), 0U);
+  EXPECT_EQ(debt_of_last_refresh(50, 2), 0U);
 }
 
 TEST(Refresh, IsKnownAhead) {

@@ -22,7 +22,7 @@ bool same_states(const std::vector<DelayedState>& a, const std::vector<DelayedSt
   if (a.size() != b.size()) return false;
   for (std::size_t i = 0; i < a.size(); ++i) {
     if (!same_bits(a[i].amax_history, b[i].amax_history) || a[i].observations != b[i].observations ||
-        a[i].refreshes != b[i].refreshes || a[i].refreshed_at != b[i].refreshed_at ||
+        a[i].refreshes != b[i].refreshes || a[i].refresh_debt != b[i].refresh_debt ||
         std::bit_cast<std::uint32_t>(a[i].scale) != std::bit_cast<std::uint32_t>(b[i].scale)) {
       return false;
     }
@@ -63,7 +63,8 @@ std::string check_run(Random& random, std::size_t count, int steps) {
   DelayedScales delayed(tensors);
   OnDevice<float> on_device(amax_count);
   const formats::Refresh refresh{.factor = random.pick({0.0f, 1.0f, 1.25f, 3.0f}),
-                                 .gap = random.pick<std::uint32_t>({0, 1, 10})};
+                                 .burst = random.pick<std::uint32_t>({1, 2, 4}),
+                                 .gap = random.pick<std::uint32_t>({0, 1, 3, 10})};
   for (int step = 0; step < steps; ++step) {
     std::vector<float> amaxes(amax_count);
     for (float& amax : amaxes) amax = step < 3 && random.chance(0.5) ? -1.0f : random_amax(random);

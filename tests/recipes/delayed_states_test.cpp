@@ -57,11 +57,28 @@ TEST(DelayedStates, TextKeepsEveryBit) {
   std::vector<formats::DelayedState> refreshed = states;
   refreshed[2].observations = 50;
   refreshed[2].refreshes = 3;
-  refreshed[2].refreshed_at = 40;
+  refreshed[2].refresh_debt = 17;
   const auto read = parse_delayed_states(load_recipe("fp8-delayed"), delayed_states_text(refreshed));
   EXPECT_EQ(read[2].refreshes, 3U);
-  EXPECT_EQ(read[2].refreshed_at, 40U);
+  EXPECT_EQ(read[2].refresh_debt, 17U);
   EXPECT_EQ(read[1].refreshes, 0U);
+  EXPECT_EQ(read[1].refresh_debt, 0U);
+}
+
+TEST(DelayedStates, OfEarlierVersionsHaveTheDebtOfTheirLastRefresh) {
+  const Recipe recipe = parse_recipe(R"({"name": "one", "input": {"format": "e4m3", "scaling": "delayed"},
+    "products": {"weight_gradient": {"input": null}}})");
+  const auto debt_of = [&](const std::string& last) {
+    return parse_delayed_states(
+        recipe, R"([{"history":[1],"observations":50,"scale":1,"refreshes":3,"refreshed_at":)" + last + "}]")[0]
+        .refresh_debt;
+  };
+  EXPECT_EQ(debt_of("50"), 10U);
+  EXPECT_EQ(debt_of("44"), 4U);
+  EXPECT_EQ(debt_of("40"), 0U);
+  EXPECT_THROW(debt_of("51"), Error);
+  EXPECT_EQ(debt_of(R"(50,"refresh_debt":40)"), 40U);
+  EXPECT_THROW(debt_of(R"(50,"refresh_debt":41)"), Error);
 }
 
 TEST(DelayedStates, TextOfAnotherRecipeIsRefused) {

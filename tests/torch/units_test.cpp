@@ -421,8 +421,45 @@ TEST(Units, SitesAreStaleWhereTheEndOfTheStepRenewsAScale) {
   EXPECT_EQ(run(1, 1), std::vector<std::uint8_t>(6, 0));
   EXPECT_EQ(run(2, 1), std::vector<std::uint8_t>(6, 0));
   // Forward and wgrad take the input; dgrad does not.
-  EXPECT_EQ(run(3, 4), (std::vector<std::uint8_t>{1, 0, 1, 1, 0, 1}));
-  EXPECT_EQ(run(4, 16), std::vector<std::uint8_t>(6, 0)) << "not so soon again: what is wrong now counts";
+  double scale = 4;
+  for (std::int64_t step = 3; step <= 6; ++step, scale *= 4) {
+    EXPECT_EQ(run(step, scale), (std::vector<std::uint8_t>{1, 0, 1, 1, 0, 1})) << step;
+  }
+  EXPECT_EQ(run(7, scale), std::vector<std::uint8_t>(6, 0)) << "not so soon again: what is wrong now counts";
+}
+
+TEST(Units, RefreshesOfAScaleAreSavedAndThoseOfEarlierVersionsLoad) {
+  const auto recipe = std::make_shared<Recipe>(recipes::parse_recipe(
+      R"({"name": "s", "input": {"format": "e4m3", "scaling": "delayed", "interval": 100, "history": 1},
+          "products": {"weight_gradient": {"input": null}}})"));
+  SmallModel model;
+  RecoverableUnits units(model, recipe, {.allow = {"stem"}});
+  const auto run = [&](std::int64_t step, double scale) {
+    units.begin_step(step);
+    model.run(9, scale);
+    units.end_step({.factor = 1.25F});
+  };
+  for (const auto& [step, scale] : {std::pair{1, 1.0}, {2, 4.0}, {3, 16.0}, {4, 16.0}}) run(step, scale);
+  auto memory = units.memory();
+  ASSERT_EQ(memory.size(), 5U);
+  ASSERT_TRUE(memory[3].first.ends_with(".refreshes") && memory[4].first.ends_with(".refresh_debt"));
+  EXPECT_EQ(memory[3].second.item<std::int64_t>(), 2);
+  EXPECT_EQ(memory[4].second.item<std::int64_t>(), 18) << "10 at step 2, 9 + 10 at step 3, one less at step 4";
+  const auto restored = [&] {
+    RecoverableUnits other(model, recipe, {.allow = {"stem"}});
+    other.restore_memory(memory);
+    return other.memory();
+  };
+  EXPECT_EQ(restored()[4].second.item<std::int64_t>(), 18);
+  memory[4].second = at::full({1}, 41, at::kLong);
+  EXPECT_THROW(restored(), Error) << "more than there can be";
+  memory.pop_back();
+  EXPECT_THROW(restored(), Error) << "no debt";
+  memory[3].second = at::tensor({std::int64_t{2}, std::int64_t{3}}, at::kLong);
+  EXPECT_EQ(restored()[3].second.item<std::int64_t>(), 2);
+  EXPECT_EQ(restored()[4].second.item<std::int64_t>(), 9) << "the last of them was one observation ago";
+  memory[3].second = at::tensor({std::int64_t{2}, std::int64_t{5}}, at::kLong);
+  EXPECT_THROW(restored(), Error) << "after the last observation";
 }
 
 TEST(Units, LargestMagnitudesCanComeFromOtherProcesses) {
