@@ -18,10 +18,11 @@ struct Preset {
   LlamaConfig config;
 };
 
-// Bytes are the vocabulary of the two smallest.
-constexpr std::array<Preset, 6> kPresets{{
+// Bytes are the vocabulary where none is given.
+constexpr std::array<Preset, 7> kPresets{{
     {"nano", {}},
     {"micro", {.hidden = 384, .intermediate = 1024, .layers = 8, .heads = 6, .key_value_heads = 6, .head_dim = 64}},
+    {"small", {.hidden = 768, .intermediate = 2048, .layers = 16, .heads = 12, .key_value_heads = 12, .head_dim = 64}},
     {"stories15M",
      {.vocabulary = 32000,
       .hidden = 288,

@@ -119,6 +119,8 @@ TEST(LlamaConfig, CountsAreThoseThatArePublished) {
   EXPECT_EQ(parameter_count(preset_config("llama2-13b")), 13'015'864'320);
   EXPECT_EQ(parameter_count(preset_config("tinyllama-1.1b")), 1'100'048'384);
   EXPECT_EQ(parameter_count(preset_config("stories15M")), 15'191'712);
+  // By hand: 16 blocks of 4 * 768^2 + 3 * 768 * 2048 + 2 * 768, twice 256 * 768, 768.
+  EXPECT_EQ(parameter_count(preset_config("small")), 113'664'768);
 }
 
 TEST(LlamaConfig, MultiplyAddsAreCountedByHand) {
