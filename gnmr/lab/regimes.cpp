@@ -12,6 +12,14 @@
 namespace gnmr::lab {
 namespace {
 
+/// All operands in one format and scaling, neither of which any built-in recipe has.
+std::string uniform_recipe(std::string_view name, std::string_view about, std::string_view rule) {
+  return fmt::format(
+      "{{\n  \"name\": \"{0}\",\n  \"about\": \"{1}\",\n"
+      "  \"input\": {2},\n  \"weight\": {2},\n  \"output_gradient\": {2}\n}}\n",
+      name, about, rule);
+}
+
 /// Delayed scaling whose scales are looked at again only every `interval` steps.
 std::string stale_recipe(int interval) {
   const auto operand = [interval](std::string_view name, std::string_view format) {
@@ -52,6 +60,20 @@ const std::vector<Regime>& regimes() {
       {"outliers",
        "8-bit integers with a scale per row, and one channel in 32 thirty times as large as the others",
        {"recipe=int8", "outliers=30"}},
+      {"int8-outliers",
+       "8-bit integers with one scale per tensor, and one channel in 32 thirty times as large as the others",
+       {"outliers=30", "max_o=4"},
+       uniform_recipe("int8-tensor", "Operands in 8-bit integers, one scale per tensor.",
+                      R"({"format": "int8", "scaling": "tensor"})")},
+      {"nvfp4-late",
+       "Every operand in NVFP4, five times as many steps, the learning rate decaying to a thousandth",
+       {"recipe=nvfp4", "steps=2000", "min_lr=0.001"}},
+      {"nvfp4-gemm", "Every operand in NVFP4; units are GEMMs", {"recipe=nvfp4", "granularity=product", "max_o=12"}},
+      {"mxfp4-gemm",
+       "Every operand in MXFP4; units are GEMMs",
+       {"granularity=product", "max_o=12"},
+       uniform_recipe("mxfp4", "Operands in MXFP4: E2M1 with an E8M0 scale for each 32 elements along the sum.",
+                      R"({"format": "e2m1", "scaling": "mx"})")},
       {"long", "FP8 with delayed scaling, five times as many steps", {"recipe=fp8-delayed", "steps=2000"}},
       {"faults",
        "FP8 with one scale per tensor and INJECTED faults (saturate, overflow)",
@@ -113,7 +135,7 @@ const std::vector<Arm>& stress_arms() {
       {"down-high",
        "`down` high",
        "The layers named `down` always in high precision, a rule that people use",
-       {"controller=watch", "selector=norms", "coarse_error=0", "always_high=*.down"}},
+       {"controller=watch", "selector=norms", "coarse_error=0", "always_high=*.down*"}},
   };
   return all;
 }
