@@ -13,6 +13,6 @@ std::unique_ptr<train::Experiment> make_experiment(const run::TrainSettings& set
   return lab::make_experiment(settings, layer_names, std::move(rule));
 }
 
-train::RunMakers makers() { return {.plan_model = train::plan_llama, .make_experiment = make_experiment}; }
+train::RunMakers makers() { return {.plan_model = train::plan_any_model, .make_experiment = make_experiment}; }
 
 }  // namespace gnmr::engine

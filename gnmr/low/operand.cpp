@@ -265,7 +265,10 @@ LowOperand low_operand(const FrontEnd& front_end, LinearPaths& paths, const Oper
 
 Matrix low_product(const FrontEnd& front_end, const LinearPaths& paths, Product product, const LowOperand& left,
                    const LowOperand& right, Type type) {
-  const Matrix result = low_gemm(front_end, product, left, right, type);
+  return after_gemm(paths, product, low_gemm(front_end, product, left, right, type));
+}
+
+Matrix after_gemm(const LinearPaths& paths, Product product, const Matrix& result) {
   return paths.hook != nullptr ? paths.hook->after_gemm(call_of(paths, product), result) : result;
 }
 

@@ -57,6 +57,9 @@ LowOperand low_operand(const FrontEnd& front_end, LinearPaths& paths, const Oper
 Matrix low_product(const FrontEnd& front_end, const LinearPaths& paths, Product product, const LowOperand& left,
                    const LowOperand& right, Type type);
 
+/// A low result of a GEMM as a laboratory leaves it.
+Matrix after_gemm(const LinearPaths& paths, Product product, const Matrix& result);
+
 /// The result of a GEMM, [m, n], by rules without a state, as a unit in recovery may run it: nothing is measured,
 /// shared or changed by a hook.
 Matrix product_by_rules(const FrontEnd& front_end, const LinearPaths& paths, Product product,

@@ -122,14 +122,23 @@ TensorFile read_model_folder(const std::string& folder, const io::FolderSums& su
   throw io::error_at(folder, "has neither " + std::string(kWholeModelFile) + " nor " + std::string(kModelIndexFile));
 }
 
-void assign_weights(LlamaImpl& model, const TensorFile& file, const std::string& place) {
+NamedTensors parameters_by_name(const torch::nn::Module& module) {
+  NamedTensors tensors;
+  for (const auto& parameter : module.named_parameters()) {
+    tensors.emplace_back(parameter.key(), parameter.value().detach());
+  }
+  return tensors;
+}
+
+void assign_tensors(const NamedTensors& tensors, const TensorFile& file, const std::string& place,
+                    const std::function<bool(const std::string&)>& superfluous) {
   std::map<std::string_view, const at::Tensor*> given;
   for (const auto& [name, tensor] : file.tensors) given.emplace(name, &tensor);
   std::vector<std::pair<at::Tensor, const at::Tensor*>> copies;
   std::vector<std::string> missing;
   std::vector<std::string> wrong;
   std::vector<std::string> unexpected;
-  for (const auto& [name, parameter] : checkpoint_tensors(model)) {
+  for (const auto& [name, parameter] : tensors) {
     const auto found = given.find(name);
     if (found == given.end()) {
       missing.push_back(name);
@@ -145,7 +154,7 @@ void assign_weights(LlamaImpl& model, const TensorFile& file, const std::string&
     given.erase(found);
   }
   for (const auto& [name, tensor] : given) {
-    if (!is_superfluous(std::string(name), model.config())) unexpected.emplace_back(name);
+    if (!superfluous || !superfluous(std::string(name))) unexpected.emplace_back(name);
   }
   std::string message;
   for (const std::string& part : {listed("tensors are missing", missing), listed("tensors do not fit", wrong),
@@ -157,19 +166,29 @@ void assign_weights(LlamaImpl& model, const TensorFile& file, const std::string&
   for (auto& [parameter, tensor] : copies) parameter.copy_(*tensor);
 }
 
+void assign_weights(LlamaImpl& model, const TensorFile& file, const std::string& place) {
+  assign_tensors(checkpoint_tensors(model), file, place,
+                 [&](const std::string& name) { return is_superfluous(name, model.config()); });
+}
+
 void load_weights(LlamaImpl& model, const std::string& path) { assign_weights(model, read_model_tensors(path), path); }
 
-io::FolderSums save_model(const LlamaImpl& model, const std::string& directory, const SaveOptions& options) {
+io::FolderSums save_tensors(const NamedTensors& tensors, const std::string& config, const std::string& directory,
+                            const SaveOptions& options) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   if (error) throw io::error_at(directory, "cannot create it: " + error.message());
-  const NamedTensors tensors = checkpoint_tensors(model);
-  const std::string config = config_json(model.config(), dtype_name(tensors.front().second.scalar_type()));
   io::replace_file((std::filesystem::path(directory) / "config.json").string(), config);
   io::FolderSums sums = write_model_files(directory, tensors, options.largest_file_bytes);
   sums.emplace("config.json", io::sums_of(config));
   io::save_checksums(directory, sums);
   return sums;
+}
+
+io::FolderSums save_model(const LlamaImpl& model, const std::string& directory, const SaveOptions& options) {
+  const NamedTensors tensors = checkpoint_tensors(model);
+  return save_tensors(tensors, config_json(model.config(), dtype_name(tensors.front().second.scalar_type())), directory,
+                      options);
 }
 
 }  // namespace gnmr::models

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models in files, as transformers' LlamaForCausalLM.from_pretrained reads and writes them.
+// Models in files: LLaMA as transformers' LlamaForCausalLM.from_pretrained reads and writes it, others by the names of
+// their parameters.
 //
 // Goals: an `Error` names every tensor that is missing, unexpected or of another shape, and the model is as it was; a
 // model that is saved loads here and in transformers with the same logits.
@@ -7,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -29,6 +31,14 @@ TensorFile read_model_tensors(const std::string& path);
 /// Of a folder whose manifest was read already.
 TensorFile read_model_folder(const std::string& folder, const io::FolderSums& sums);
 
+/// A module's parameters under their own names, in their order. They share memory with it.
+NamedTensors parameters_by_name(const torch::nn::Module& module);
+
+/// Copies tensors of a file into those of the same names; `place` begins the message of an `Error`. Others in the file
+/// are an error too, but for those that are `superfluous`.
+void assign_tensors(const NamedTensors& tensors, const TensorFile& file, const std::string& place,
+                    const std::function<bool(const std::string&)>& superfluous = {});
+
 /// Copies weights into the model; `place` begins the message of an `Error`.
 void assign_weights(LlamaImpl& model, const TensorFile& file, const std::string& place);
 
@@ -40,9 +50,13 @@ struct SaveOptions {
   std::int64_t largest_file_bytes = std::int64_t{5} << 30;  // more are cut into several files with an index
 };
 
-/// Writes config.json, the weights and the manifest of both into a folder, which is made where it is not there. Files
-/// are replaced one by one; weights of an earlier save that this one does not have are removed, and the manifest, which
+/// Writes config.json, the tensors and the manifest of both into a folder, which is made where it is not there. Files
+/// are replaced one by one; tensors of an earlier save that this one does not have are removed, and the manifest, which
 /// is returned, comes last.
+io::FolderSums save_tensors(const NamedTensors& tensors, const std::string& config, const std::string& directory,
+                            const SaveOptions& options = {});
+
+/// The same of a model.
 io::FolderSums save_model(const LlamaImpl& model, const std::string& directory, const SaveOptions& options = {});
 
 }  // namespace gnmr::models

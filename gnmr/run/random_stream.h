@@ -14,7 +14,7 @@
 namespace gnmr::run {
 
 /// What a stream is for; each has numbers of its own.
-enum class RandomPurpose : std::uint64_t { data_order = 1, data_offset, random_units, faults, fault_details };
+enum class RandomPurpose : std::uint64_t { data_order = 1, data_offset, random_units, faults, fault_details, samples };
 
 /// One stream (SplitMix64).
 class RandomStream {

@@ -9,6 +9,7 @@
 
 #include "gnmr/low/linear.h"
 #include "gnmr/torch/front_end.h"
+#include "gnmr/torch/paths_holder.h"
 #include "gnmr/torch/shared_input.h"
 
 namespace gnmr::nn {
@@ -17,12 +18,6 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::Variable;
 using torch::autograd::variable_list;
-
-/// Holds a layer's paths in the autograd graph for as long as a backward may come.
-struct PathsHolder : torch::CustomClassHolder {
-  explicit PathsHolder(std::shared_ptr<LinearPaths> held) : paths(std::move(held)) {}
-  std::shared_ptr<LinearPaths> paths;
-};
 
 /// gnmr/low/linear.h as an autograd function.
 class LinearFunction : public torch::autograd::Function<LinearFunction> {
@@ -70,9 +65,14 @@ class LinearFunction : public torch::autograd::Function<LinearFunction> {
 }  // namespace
 
 SwitchableLinearImpl::SwitchableLinearImpl(std::int64_t in_features, std::int64_t out_features, bool with_bias)
+    : SwitchableLinearImpl(in_features, out_features, {out_features, in_features},
+                           with_bias ? at::IntArrayRef(out_features) : at::IntArrayRef()) {}
+
+SwitchableLinearImpl::SwitchableLinearImpl(std::int64_t in_features, std::int64_t out_features,
+                                           at::IntArrayRef weight_shape, at::IntArrayRef bias_shape)
     : in_features_(in_features), out_features_(out_features), paths_(std::make_shared<LinearPaths>()) {
-  weight = register_parameter("weight", at::empty({out_features, in_features}));
-  if (with_bias) bias = register_parameter("bias", at::empty({out_features}));
+  weight = register_parameter("weight", at::empty(weight_shape));
+  if (!bias_shape.empty()) bias = register_parameter("bias", at::empty(bias_shape));
   holder_ = c10::make_intrusive<PathsHolder>(paths_);
 }
 

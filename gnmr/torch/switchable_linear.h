@@ -52,11 +52,19 @@ class SwitchableLinearImpl : public torch::nn::Module {
   at::Tensor weight;
   at::Tensor bias;
 
+ protected:
+  /// Of a layer that has parameters of other shapes.
+  SwitchableLinearImpl(std::int64_t in_features, std::int64_t out_features, at::IntArrayRef weight_shape,
+                       at::IntArrayRef bias_shape);
+
+  /// The paths, for the autograd graph.
+  const c10::intrusive_ptr<torch::CustomClassHolder>& holder() const { return holder_; }
+
  private:
   std::int64_t in_features_;
   std::int64_t out_features_;
   std::shared_ptr<LinearPaths> paths_;
-  c10::intrusive_ptr<torch::CustomClassHolder> holder_;  // the same, for the autograd graph
+  c10::intrusive_ptr<torch::CustomClassHolder> holder_;  // the same (paths_holder.h)
 };
 
 TORCH_MODULE(SwitchableLinear);

@@ -16,7 +16,7 @@
 
 namespace gnmr::train {
 
-BatchRunner::BatchRunner(models::LanguageModel& model, const Data& data, nn::RecoverableUnits& units,
+BatchRunner::BatchRunner(models::LanguageModel& model, const BatchSource& data, nn::RecoverableUnits& units,
                          nn::Collective& ranks, Experiment* experiment)
     : model_(model),
       data_(data),

@@ -61,7 +61,7 @@ struct BatchRun {
 class BatchRunner {
  public:
   /// All but the settings must outlive the runner; `experiment` may be null.
-  BatchRunner(models::LanguageModel& model, const Data& data, nn::RecoverableUnits& units, nn::Collective& ranks,
+  BatchRunner(models::LanguageModel& model, const BatchSource& data, nn::RecoverableUnits& units, nn::Collective& ranks,
               Experiment* experiment);
 
   void set(const BatchSettings& settings) { settings_ = settings; }
@@ -102,7 +102,7 @@ class BatchRunner {
   void measure_gradients(BatchNumbers& numbers);
 
   models::LanguageModel& model_;
-  const Data& data_;
+  const BatchSource& data_;
   nn::RecoverableUnits& units_;
   nn::Collective& ranks_;
   Experiment* experiment_;

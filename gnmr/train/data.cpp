@@ -70,7 +70,6 @@ DataSettings checked(DataSettings settings) {
   check_positive("batch", settings.batch);
   check_positive("sequence", settings.sequence);
   check_positive("accumulate", settings.accumulate);
-  check_positive("vocabulary", settings.vocabulary);
   check_positive("world", settings.world);
   if (settings.rank < 0 || settings.rank >= settings.world) {
     throw Error("[data] expected a rank below " + std::to_string(settings.world) + ", got " +
@@ -80,6 +79,11 @@ DataSettings checked(DataSettings settings) {
     throw Error("[data] expected `held_out` in (0, 1), got " + std::to_string(settings.held_out));
   }
   return settings;
+}
+
+DataSettings checked_files(const DataSettings& settings) {
+  check_positive("vocabulary", settings.vocabulary);
+  return checked(settings);
 }
 
 // Files as given, or the standard ones.
@@ -106,6 +110,14 @@ std::int64_t number_sequences(std::vector<Stretch>& stretches, std::int64_t sequ
   return count;
 }
 
+Batch draw_samples(std::initializer_list<std::int64_t> names, const DataSettings& settings) {
+  RandomStream stream(RandomPurpose::samples, names);
+  const at::Tensor numbers = at::empty({settings.batch, settings.sequence}, at::kLong);
+  auto* const number = numbers.mutable_data_ptr<std::int64_t>();
+  std::generate_n(number, numbers.numel(), [&] { return static_cast<std::int64_t>(stream.next() >> 1U); });
+  return {.tokens = numbers, .targets = numbers};
+}
+
 const Stretch& stretch_of(const std::vector<Stretch>& stretches, std::int64_t sequence_index) {
   const auto after =
       std::upper_bound(stretches.begin(), stretches.end(), sequence_index,
@@ -116,7 +128,7 @@ const Stretch& stretch_of(const std::vector<Stretch>& stretches, std::int64_t se
 }  // namespace
 
 Data::Data(const DataSettings& settings)
-    : settings_(checked(settings)), standard_folder_(take_standard_text(settings_)), stream_(settings_.files) {
+    : settings_(checked_files(settings)), standard_folder_(take_standard_text(settings_)), stream_(settings_.files) {
   check_vocabulary();
   split();
   fingerprint_ = stream_.fingerprint();
@@ -219,6 +231,20 @@ Batch Data::evaluation_batch(std::int64_t index) const {
     positions.push_back(stretch.begin + (chosen - stretch.first_sequence) * settings_.sequence);
   }
   return cut(positions);
+}
+
+SampleNumbers::SampleNumbers(const DataSettings& settings) : settings_(checked(settings)) {}
+
+Batch SampleNumbers::training_batch(std::int64_t step, std::int64_t micro_batch) const {
+  if (step < 1 || micro_batch < 0 || micro_batch >= settings_.accumulate) {
+    throw Error("[data] there is no micro-batch " + std::to_string(micro_batch) + " of step " + std::to_string(step));
+  }
+  return draw_samples({settings_.seed, step, micro_batch, settings_.rank}, settings_);
+}
+
+Batch SampleNumbers::evaluation_batch(std::int64_t index) const {
+  if (index < 0) throw Error("[data] there is no evaluation batch " + std::to_string(index));
+  return draw_samples({kEvaluationSeed, 0, index, 0}, settings_);
 }
 
 }  // namespace gnmr::train

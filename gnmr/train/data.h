@@ -39,6 +39,24 @@ struct Batch {
   at::Tensor targets;
 };
 
+/// Where a run's batches come from. Giving batches is for any number of threads.
+class BatchSource {
+ public:
+  virtual ~BatchSource() = default;
+
+  /// A micro-batch, counted from 0, of a step, counted from 1.
+  virtual Batch training_batch(std::int64_t step, std::int64_t micro_batch) const = 0;
+
+  /// The evaluation batch of that number, from 0: the same for every seed, rank and world.
+  virtual Batch evaluation_batch(std::int64_t index) const = 0;
+
+  /// What it is, for people: `3 files, 1234567 bytes, 61440 of them held out`.
+  virtual const std::string& description() const = 0;
+
+  /// Tells other content apart; equal for the same files in another place.
+  virtual const std::string& fingerprint() const = 0;
+};
+
 /// A stretch of the stream, cut into sequences.
 struct Stretch {
   std::int64_t begin = 0;
@@ -50,19 +68,17 @@ struct Stretch {
   bool operator==(const Stretch&) const = default;
 };
 
-/// The data of a run. Giving batches is for any number of threads.
-class Data {
+/// Text or tokens from files.
+class Data : public BatchSource {
  public:
   /// Opens and splits the data; an `Error` says what is wrong: an empty file, fewer tokens than a sequence, a token
   /// that the vocabulary does not have, a held-out share that leaves nothing.
   explicit Data(const DataSettings& settings);
 
-  /// A micro-batch, counted from 0, of a step, counted from 1.
-  Batch training_batch(std::int64_t step, std::int64_t micro_batch) const;
+  Batch training_batch(std::int64_t step, std::int64_t micro_batch) const override;
 
-  /// The evaluation batch of that number, from 0: the same for every seed, rank and world. Beyond
-  /// `evaluation_sequences()` sequences they repeat.
-  Batch evaluation_batch(std::int64_t index) const;
+  /// Beyond `evaluation_sequences()` sequences they repeat.
+  Batch evaluation_batch(std::int64_t index) const override;
 
   /// Sequences in an epoch, and in the held-out part.
   std::int64_t training_sequences() const { return training_count_; }
@@ -72,11 +88,8 @@ class Data {
   const std::vector<Stretch>& training_stretches() const { return training_; }
   const std::vector<Stretch>& held_out_stretches() const { return held_out_; }
 
-  /// What was found, for people: `3 files, 1234567 bytes, 61440 of them held out`.
-  const std::string& description() const { return description_; }
-
-  /// Tells other content apart; equal for the same files in another place.
-  const std::string& fingerprint() const { return fingerprint_; }
+  const std::string& description() const override { return description_; }
+  const std::string& fingerprint() const override { return fingerprint_; }
 
  private:
   void check_vocabulary() const;
@@ -93,6 +106,23 @@ class Data {
   std::int64_t held_out_count_ = 0;
   std::string description_;
   std::string fingerprint_;
+};
+
+/// Numbers of samples that a model makes by itself (models::StudentTeacher): each comes once. Files and vocabulary are
+/// not looked at; evaluation has numbers of its own.
+class SampleNumbers : public BatchSource {
+ public:
+  explicit SampleNumbers(const DataSettings& settings);
+
+  Batch training_batch(std::int64_t step, std::int64_t micro_batch) const override;
+  Batch evaluation_batch(std::int64_t index) const override;
+  const std::string& description() const override { return description_; }
+  const std::string& fingerprint() const override { return fingerprint_; }
+
+ private:
+  DataSettings settings_;
+  std::string description_ = "samples made by the model";
+  std::string fingerprint_ = "samples";
 };
 
 }  // namespace gnmr::train

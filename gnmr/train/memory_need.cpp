@@ -106,10 +106,13 @@ std::string MemoryNeed::text() const {
 }
 
 MemoryNeed memory_need(const models::LlamaConfig& config, double tokens) {
-  const auto parameters = static_cast<double>(models::parameter_count(config));
-  return {.parameters = parameters,
-          .state_bytes = parameters * kStateBytes,
-          .logits_bytes = tokens * static_cast<double>(config.vocabulary) * kLogitBytes};
+  MemoryNeed need = memory_need(static_cast<double>(models::parameter_count(config)));
+  need.logits_bytes = tokens * static_cast<double>(config.vocabulary) * kLogitBytes;
+  return need;
+}
+
+MemoryNeed memory_need(double parameters) {
+  return {.parameters = parameters, .state_bytes = parameters * kStateBytes};
 }
 
 void check_memory(const std::string& model, const MemoryNeed& need, const at::Device& device) {

@@ -36,6 +36,9 @@ struct MemoryNeed {
 /// What a model needs for micro-batches of that many tokens.
 MemoryNeed memory_need(const models::LlamaConfig& config, double tokens);
 
+/// What a model without logits needs.
+MemoryNeed memory_need(double parameters);
+
 /// Throws an `Error` that says what is needed and what there is, where it cannot fit on `device`. `model` is its name.
 void check_memory(const std::string& model, const MemoryNeed& need, const at::Device& device);
 

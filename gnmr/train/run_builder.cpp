@@ -100,7 +100,12 @@ void RunBuilder::build() {
 void RunBuilder::open_model() {
   const run::TrainSettings& settings = parts_.settings;
   const ModelPlan model = makers_.plan_model(settings, device_of(settings.device));
-  parts_.data.emplace(data_settings(settings, model.vocabulary, parts_.ranks));
+  const DataSettings data = data_settings(settings, model.vocabulary, parts_.ranks);
+  if (model.vocabulary > 0) {
+    parts_.data = std::make_unique<Data>(data);
+  } else {
+    parts_.data = std::make_unique<SampleNumbers>(data);
+  }
   parts_.model = model.make();
   parts_.optimizer.emplace(
       optimized_parameters(*parts_.model),

@@ -49,7 +49,7 @@ struct RunParts {
   run::TrainSettings settings;
   run::TrainObserver& observer;
   nn::Collective& ranks;
-  std::optional<Data> data;
+  std::unique_ptr<BatchSource> data;
   std::shared_ptr<models::LanguageModel> model;
   std::optional<AdamW> optimizer;
   std::optional<nn::RecoverableUnits> units;
