@@ -20,6 +20,16 @@ std::string uniform_recipe(std::string_view name, std::string_view about, std::s
       name, about, rule);
 }
 
+/// MX as OCP has it: a block's scale is the power of two below its largest value, so what comes within an eighth of the
+/// next one is saturated.
+std::string mx_recipe() {
+  return "{\n  \"name\": \"mxfp8-ocp\",\n"
+         "  \"about\": \"MXFP8 with OCP's scales, which saturate: E4M3, output gradient E5M2.\",\n"
+         "  \"input\": {\"format\": \"e4m3\", \"scaling\": \"mx\"},\n"
+         "  \"weight\": {\"format\": \"e4m3\", \"scaling\": \"mx\"},\n"
+         "  \"output_gradient\": {\"format\": \"e5m2\", \"scaling\": \"mx\"}\n}\n";
+}
+
 /// Delayed scaling whose scales are looked at again only every `interval` steps.
 std::string stale_recipe(int interval) {
   const auto operand = [interval](std::string_view name, std::string_view format) {
@@ -65,6 +75,14 @@ const std::vector<Regime>& regimes() {
        {"outliers=30", "max_o=4"},
        uniform_recipe("int8-tensor", "Operands in 8-bit integers, one scale per tensor.",
                       R"({"format": "int8", "scaling": "tensor"})")},
+      {"mx-last-bin",
+       "A student of a fixed teacher in MXFP8 (E4M3, gradients E5M2, OCP's scales), its layer norms too",
+       {"model=student-teacher", "steps=1500", "batch=16", "sequence=16", "lr=0.01", "min_lr=1", "warmup=100",
+        "weight_decay=0"},
+       mx_recipe()},
+      {"fp8-domain",
+       "FP8 with delayed scaling; half-way the text changes to bytes that it did not have",
+       {"recipe=fp8-delayed", "then_at=201", "then_data=@shifted"}},
       {"nvfp4-late",
        "Every operand in NVFP4, five times as many steps, the learning rate decaying to a thousandth",
        {"recipe=nvfp4", "steps=2000", "min_lr=0.001"}},

@@ -29,8 +29,8 @@ namespace gnmr::models {
 
 /// Its sizes.
 struct StudentTeacherConfig {
-  std::int64_t hidden = 256;
-  std::int64_t intermediate = 1024;
+  std::int64_t hidden = 64;
+  std::int64_t intermediate = 256;
   std::int64_t layers = 4;
   double norm_eps = 1e-5;
   double target_noise = 1e-3;  // deviation

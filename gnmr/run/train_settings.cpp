@@ -22,6 +22,7 @@ constexpr std::string_view kOptionsKey = "options";
 // A setting that is added is not here, and so must be equal: the safe side.
 constexpr std::string_view kFreeOnResume[] = {"init",
                                               "data",
+                                              "then_data",
                                               "recompute",
                                               "graphs",
                                               "recast_weights",

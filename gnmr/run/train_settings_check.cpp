@@ -75,6 +75,19 @@ void check_training(const TrainSettings& settings) {
   if (settings.graphs && settings.device != "cuda") throw Error("--graphs needs --device cuda");
 }
 
+void check_change(const TrainSettings& settings) {
+  check_whole("then_at", settings.then_at, 0, kMostSteps);
+  check_entries("then_data", settings.then_data, "a file");
+  check_number("then_lr", settings.then_lr, {}, "a number >= 0");
+  const bool changes = !settings.then_data.empty() || settings.then_lr > 0;
+  if (changes && settings.then_at < 2) {
+    refuse_setting("then_at", "at least 2 beside `then_data` or `then_lr`", fmt::format("{}", settings.then_at));
+  }
+  if (!changes && settings.then_at > 0) {
+    refuse_setting("then_at", "`then_data` or `then_lr` beside it", fmt::format("{} alone", settings.then_at));
+  }
+}
+
 void check_control(const TrainSettings& settings) {
   check_word("granularity", settings.granularity, {"layer", "product", "block"});
   check_word("save_activations", settings.save_activations, {"high", "fp8"});
@@ -142,6 +155,7 @@ void validate(const TrainSettings& settings) {
   check_entries("data", settings.data, "a file");
   check_number("held_out", settings.held_out, {.low = 0, .high = 1, .low_open = true, .high_open = true},
                "a share in (0, 1)");
+  check_change(settings);
   check_training(settings);
   if (settings.recipe.empty()) refuse_setting("recipe", "a name or a file", "an empty text");
   check_control(settings);

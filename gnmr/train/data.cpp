@@ -21,6 +21,7 @@ using run::RandomStream;
 
 constexpr std::int64_t kHeldOutStretchTokens = 65536;  // about so long, where there is enough data
 constexpr std::int64_t kMostStretches = 64;
+constexpr std::int64_t kBytes = 256;           // that there are
 constexpr std::int64_t kEvaluationSeed = 0x6e6d7267;  // any fixed number
 
 // A permutation of 0..size-1 without a table: a balanced Feistel network over the next even number of bits, walked
@@ -132,7 +133,10 @@ Data::Data(const DataSettings& settings)
   check_vocabulary();
   split();
   fingerprint_ = stream_.fingerprint();
-  const bool is_text = stream_.largest_vocabulary() == 256;
+  const bool is_text = stream_.largest_vocabulary() == kBytes;
+  if (settings_.shift != 0 && (!is_text || settings_.vocabulary < kBytes)) {
+    throw Error("[data] " + std::string(kShiftedData) + " needs text, read as bytes, and a vocabulary of 256");
+  }
   std::int64_t held_out = 0;
   for (const Stretch& stretch : held_out_) held_out += stretch.end - stretch.begin;
   const std::size_t files = stream_.file_count();
@@ -206,6 +210,9 @@ Batch Data::cut(const std::vector<std::int64_t>& positions) const {
     tokens += sequence;
     targets += sequence;
   }
+  if (settings_.shift != 0) {
+    for (at::Tensor* const part : {&batch.tokens, &batch.targets}) part->add_(settings_.shift).remainder_(kBytes);
+  }
   return batch;
 }
 
@@ -231,6 +238,31 @@ Batch Data::evaluation_batch(std::int64_t index) const {
     positions.push_back(stretch.begin + (chosen - stretch.first_sequence) * settings_.sequence);
   }
   return cut(positions);
+}
+
+ChangingData::ChangingData(const DataSettings& first, const DataSettings& second, std::int64_t at)
+    : first_(first),
+      second_(second),
+      at_(at),
+      description_(first_.description() + "; from step " + std::to_string(at) + " on " + second_.description() +
+                   (second.shift > 0 ? ", shifted" : "")),
+      fingerprint_(first_.fingerprint() + ", then " + second_.fingerprint() + (second.shift > 0 ? " shifted" : "")) {
+  check_positive("then_at", at - 1);
+}
+
+Batch ChangingData::training_batch(std::int64_t step, std::int64_t micro_batch) const {
+  return step < at_ ? first_.training_batch(step, micro_batch) : second_.training_batch(step - at_ + 1, micro_batch);
+}
+
+DataSettings data_after_change(const DataSettings& first, const std::vector<std::string>& then_data) {
+  constexpr std::int64_t kHalfOfAllBytes = 128;
+  DataSettings second = first;
+  if (then_data.size() == 1 && then_data.front() == kShiftedData) {
+    second.shift = kHalfOfAllBytes;
+  } else {
+    second.files = then_data;
+  }
+  return second;
 }
 
 SampleNumbers::SampleNumbers(const DataSettings& settings) : settings_(checked(settings)) {}

@@ -14,11 +14,15 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gnmr/train/data_source.h"
 
 namespace gnmr::train {
+
+/// A name in place of files: the text before the change, in bytes that it does not have.
+inline constexpr std::string_view kShiftedData = "@shifted";
 
 /// What to read and how.
 struct DataSettings {
@@ -29,6 +33,7 @@ struct DataSettings {
   std::int64_t sequence = 128;  // tokens
   std::int64_t accumulate = 1;  // micro-batches a step
   std::int64_t vocabulary = 256;
+  std::int64_t shift = 0;  // added to each byte of text
   std::int64_t rank = 0;
   std::int64_t world = 1;
 };
@@ -107,6 +112,28 @@ class Data : public BatchSource {
   std::string description_;
   std::string fingerprint_;
 };
+
+/// Other text from a step on; evaluation is on that.
+class ChangingData : public BatchSource {
+ public:
+  /// `at` is the first step of the second text.
+  ChangingData(const DataSettings& first, const DataSettings& second, std::int64_t at);
+
+  Batch training_batch(std::int64_t step, std::int64_t micro_batch) const override;
+  Batch evaluation_batch(std::int64_t index) const override { return second_.evaluation_batch(index); }
+  const std::string& description() const override { return description_; }
+  const std::string& fingerprint() const override { return fingerprint_; }
+
+ private:
+  Data first_;
+  Data second_;
+  std::int64_t at_;
+  std::string description_;
+  std::string fingerprint_;
+};
+
+/// The text that `then_data` names, where `first` is what comes before it.
+DataSettings data_after_change(const DataSettings& first, const std::vector<std::string>& then_data);
 
 /// Numbers of samples that a model makes by itself (models::StudentTeacher): each comes once. Files and vocabulary are
 /// not looked at; evaluation has numbers of its own.

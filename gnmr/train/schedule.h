@@ -17,22 +17,31 @@ struct Schedule {
   double final_share = 0.1;        // of the highest, in the last step
   std::int64_t warmup_steps = 20;  // the highest is reached in the last of them
   std::int64_t steps = 200;
+  std::int64_t then_at = 0;  // from this step on the highest is another one; 0: never
+  double then_highest = 0;
 
   bool operator==(const Schedule&) const = default;
 };
 
+/// The highest learning rate at a step.
+inline double highest_rate(const Schedule& schedule, std::int64_t step) {
+  const bool is_changed = schedule.then_highest > 0 && schedule.then_at > 0 && step >= schedule.then_at;
+  return is_changed ? schedule.then_highest : schedule.highest;
+}
+
 /// The learning rate of a step, counted from 1; later than the last step it stays what it was there.
 inline double learning_rate(const Schedule& schedule, std::int64_t step) {
+  const double highest = highest_rate(schedule, step);
   if (step < schedule.warmup_steps) {
-    return schedule.highest * static_cast<double>(std::max<std::int64_t>(step, 0)) /
+    return highest * static_cast<double>(std::max<std::int64_t>(step, 0)) /
            static_cast<double>(schedule.warmup_steps);
   }
   const std::int64_t falling_steps = schedule.steps - schedule.warmup_steps;
-  if (falling_steps <= 0) return schedule.highest;
+  if (falling_steps <= 0) return highest;
   const double progress =
       std::min(1.0, static_cast<double>(step - schedule.warmup_steps) / static_cast<double>(falling_steps));
   const double cosine = 0.5 * (1 + std::cos(std::numbers::pi * progress));
-  return schedule.highest * (schedule.final_share + (1 - schedule.final_share) * cosine);
+  return highest * (schedule.final_share + (1 - schedule.final_share) * cosine);
 }
 
 /// Whether something that comes every so many steps (0: never), and after the last one, is due after this step.

@@ -24,6 +24,7 @@ ModelPlan plan_student(const models::StudentTeacherConfig& config, const run::Tr
     throw Error(std::string("--") + setting + ": the model student-teacher " + why);
   };
   if (!settings.data.empty()) refuse("data", "makes its own samples");
+  if (!settings.then_data.empty()) refuse("then-data", "makes its own samples");
   if (settings.outliers > 1) refuse("outliers", "has none to add");
   if (settings.recompute) refuse("recompute", "keeps its activations");
   if (settings.graphs) refuse("graphs", "runs without graphs");
