@@ -44,11 +44,16 @@ TrainLine read_train(const io::JsonObject& line) {
           .high = line.whole_if("high").value_or(0),
           .standing = line.whole_if("standing"),
           .rerun_high = line.whole_if("rerun_high"),
+          .high_cost = line.number_if("high_cost"),
+          .rule_acted = line.truth_if("rule_acted"),
           .batch = line.whole_if("batch")};
 }
 
 EvalLine read_eval(const io::JsonObject& line) {
-  return {.step = line.whole("step"), .loss_high = line.number_if("loss_high"), .loss_low = line.number_if("loss_low")};
+  return {.step = line.whole("step"),
+          .loss_high = line.number_if("loss_high"),
+          .loss_low = line.number_if("loss_low"),
+          .loss_trained = line.number_if("loss_trained")};
 }
 
 class MetricsCollector {
@@ -102,6 +107,8 @@ void append_line(std::string& out, const TrainLine& line) {
   io::append_json_member(out, "high", line.high);
   append_if_known(out, "standing", line.standing);
   append_if_known(out, "rerun_high", line.rerun_high);
+  append_if_known(out, "high_cost", line.high_cost);
+  append_if_known(out, "rule_acted", line.rule_acted);
   append_if_known(out, "batch", line.batch);
   out += "}\n";
 }
@@ -111,6 +118,7 @@ void append_line(std::string& out, const EvalLine& line) {
   io::append_json_member(out, "step", line.step);
   append_if_known(out, "loss_high", line.loss_high);
   append_if_known(out, "loss_low", line.loss_low);
+  append_if_known(out, "loss_trained", line.loss_trained);
   out += "}\n";
 }
 

@@ -2,8 +2,8 @@
 // metrics.jsonl: what the training loop measured, a line per step or evaluation.
 //
 //   {"kind":"train","step":1,"loss":5.5,"lr":0.001,"grad_norm":1.25,"clip":0.8,"applied":true,"tokens":2048,
-//    "seconds":0.11,"recovered":0,"high":0,"standing":0,"rerun_high":0}
-//   {"kind":"eval","step":50,"loss_high":2.31,"loss_low":2.35}
+//    "seconds":0.11,"recovered":0,"high":0,"standing":0,"rerun_high":0,"high_cost":0}
+//   {"kind":"eval","step":50,"loss_high":2.31,"loss_low":2.35,"loss_trained":2.33}
 //   {"kind":"resume","step":51}
 //   {"kind":"note","dropped":3,"text":"lines could not be written"}
 //
@@ -36,6 +36,9 @@ struct TrainLine {
   // Of `recovered`, the units in standing recovery; unit passes of reruns in high precision, besides `recovered`.
   std::optional<std::int64_t> standing = {};    // absent in files of earlier versions
   std::optional<std::int64_t> rerun_high = {};  // likewise
+  // Multiply-adds of units in high precision, for any reason and in all passes, in those of one pass of all units.
+  std::optional<double> high_cost = {};    // likewise
+  std::optional<bool> rule_acted = {};     // whether the rule of a rival changed the update; absent without one
   std::optional<std::int64_t> batch = {};       // where it has another number than the step: a batch was held (lag 1)
 
   bool operator==(const TrainLine&) const = default;
@@ -46,6 +49,7 @@ struct EvalLine {
   std::int64_t step = 0;
   std::optional<double> loss_high = {};  // all units in high precision
   std::optional<double> loss_low = {};   // all units on their low path
+  std::optional<double> loss_trained = {};  // each unit on the path of the last step; absent in earlier versions
 
   bool operator==(const EvalLine&) const = default;
 };

@@ -59,6 +59,9 @@ RunInfo info_of(const io::JsonObject& object) {
           .data = text("data"),
           .faults = text("faults"),
           .started = text("started"),
+          .commit = text("commit"),
+          .torch = text("torch"),
+          .threads = whole("threads"),
           .steps = object.whole_if("steps"),
           .seed = object.whole_if("seed")};
 }
@@ -175,6 +178,9 @@ std::string write_run_info(const RunInfo& info) {
   append_text(out, "data", info.data);
   append_text(out, "faults", info.faults);
   append_text(out, "started", info.started);
+  if (!info.commit.empty()) append_text(out, "commit", info.commit);
+  if (!info.torch.empty()) append_text(out, "torch", info.torch);
+  if (info.threads > 0) append_whole(out, "threads", info.threads);
   return out + ",\n  \"settings\": " + write_settings(info.settings) + "\n}\n";
 }
 

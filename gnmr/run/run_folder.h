@@ -92,6 +92,9 @@ struct RunInfo {
   std::string data;                        // a checksum of what it was trained on
   std::string faults;                      // in words; empty: none were injected
   std::string started;                     // as io::utc_text writes it
+  std::string commit = {};                 // of the build, as `build_commit` has it; empty: not known
+  std::string torch = {};                  // its version; likewise
+  std::int64_t threads = 0;                // of the process; 0: not known
   std::optional<std::int64_t> steps = {};  // what a file says beside its settings, which are what is written there
   std::optional<std::int64_t> seed = {};
   TrainSettings settings = {};

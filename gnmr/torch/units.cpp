@@ -227,6 +227,7 @@ void RecoverableUnits::begin_step(std::int64_t step, PassKind pass, bool again) 
   clock_->micro_batch = 0;
   clock_->rerun = again;
   in_force_ = requested_;
+  pass_ = pass;
   for (std::size_t index = 0; index < layers_.size(); ++index) {
     LinearPaths& paths = layers_[index].module->paths();
     paths.begin_step();
@@ -238,6 +239,15 @@ void RecoverableUnits::begin_step(std::int64_t step, PassKind pass, bool again) 
     if (pass == PassKind::step && is_patrolled(index)) paths.comparison = Comparison::projected;
   }
   if (pass == PassKind::trial) return;
+  apply_unit_paths();
+  for (const UnitIndex unit : measured) {
+    if (pass != PassKind::step || in_force_[unit] == kLow) continue;
+    for (const Part& part : sources_[unit].parts) layers_[part.layer].module->paths().comparison = Comparison::full;
+  }
+}
+
+/// Takes units that are not low off the low paths of their layers.
+void RecoverableUnits::apply_unit_paths() {
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
     if (in_force_[unit] == kLow) continue;
     for (const Part& part : sources_[unit].parts) {
@@ -253,10 +263,6 @@ void RecoverableUnits::begin_step(std::int64_t step, PassKind pass, bool again) 
       if (part.saved) paths.save_low = false;
     }
   }
-  for (const UnitIndex unit : measured) {
-    if (pass != PassKind::step || in_force_[unit] == kLow) continue;
-    for (const Part& part : sources_[unit].parts) layers_[part.layer].module->paths().comparison = Comparison::full;
-  }
 }
 
 void RecoverableUnits::end_step(const formats::Refresh& refresh) {
@@ -269,6 +275,18 @@ void RecoverableUnits::end_step(const formats::Refresh& refresh) {
 
 std::size_t RecoverableUnits::high_count() const {
   return in_force_.size() - static_cast<std::size_t>(std::count(in_force_.begin(), in_force_.end(), kLow));
+}
+
+double RecoverableUnits::high_cost_share() const {
+  if (pass_ == PassKind::trial) return 1;
+  double all = 0;
+  double high = 0;
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    const auto cost = static_cast<double>(units_[unit].cost);
+    all += cost;
+    if (in_force_[unit] != kLow) high += cost;
+  }
+  return all > 0 ? high / all : 0;
 }
 
 /// Whether a GEMM's gradient is a part of the norm of a unit whose norm is that of its GEMMs.
@@ -391,15 +409,16 @@ std::vector<std::string> RecoverableUnits::layer_names() const {
   return names;
 }
 
-EvaluationPaths::EvaluationPaths(RecoverableUnits& units, bool all_high) : units_(units) {
+EvaluationPaths::EvaluationPaths(RecoverableUnits& units, EvaluatedPath path) : units_(units) {
   for (const RecoverableUnits::Layer& layer : units_.layers_) {
     LinearPaths& paths = layer.module->paths();
     kept_.push_back(paths);
     paths.observing = false;
     paths.hook = nullptr;
-    paths.run_all(!all_high);
+    paths.run_all(path != EvaluatedPath::high);
     paths.save_low = false;
   }
+  if (path == EvaluatedPath::trained) units_.apply_unit_paths();
 }
 
 EvaluationPaths::~EvaluationPaths() {

@@ -166,6 +166,9 @@ class RecoverableUnits {
   /// How many are.
   std::size_t high_count() const;
 
+  /// The share of the units' multiply-adds that the pass which runs has in high precision, or ran: 1 of a trial.
+  double high_cost_share() const;
+
   /// The model's parameters, in the order that `norms` expects.
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
 
@@ -229,6 +232,7 @@ class RecoverableUnits {
   void add_unit(Unit unit, Source source, const UnitSelection& selection);
   void add_other_parameters(const torch::nn::Module& model);
   void count_coverage(const torch::nn::Module& model);
+  void apply_unit_paths();
   template <class Visit>
   void for_measured_products(std::size_t unit, Visit visit) const;
   bool measured_products(std::size_t unit) const;
@@ -249,6 +253,7 @@ class RecoverableUnits {
   std::vector<std::uint8_t> requested_;   // per unit, a UnitPath
   std::vector<UnitIndex> measured_high_;  // in the next step
   std::vector<std::uint8_t> in_force_;    // likewise
+  PassKind pass_ = PassKind::step;        // of the last step that began
   bool save_in_8_bits_ = false;
   bool measures_products_ = false;  // of some layer
   bool measures_casts_ = false;
@@ -258,10 +263,17 @@ class RecoverableUnits {
   Coverage coverage_;
 };
 
-/// While it lives all units run high, or all low, no state changes and nothing is measured.
+/// Which path each unit takes in an evaluation.
+enum class EvaluatedPath : std::uint8_t {
+  high,
+  low,
+  trained,  // the one that it had in the last step: high where it was in recovery or always high
+};
+
+/// While it lives units run on the path that it names, no state changes and nothing is measured.
 class EvaluationPaths {
  public:
-  EvaluationPaths(RecoverableUnits& units, bool all_high);
+  EvaluationPaths(RecoverableUnits& units, EvaluatedPath path);
   ~EvaluationPaths();
   EvaluationPaths(const EvaluationPaths&) = delete;
   EvaluationPaths& operator=(const EvaluationPaths&) = delete;

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -56,7 +57,8 @@ struct BatchNumbers {
   std::vector<nn::CastEvidence> casts = {};  // one per unit, where they are logged
 
   Update update = {};
-  bool held = false;         // by a gate
+  std::optional<bool> rule_acted = {};  // whether a rival's rule changed the update; none without a rule
+  bool held = false;                    // by a gate
   double seconds = 0;        // of the run, all of it, but for
   double aside_seconds = 0;  // what only an experiment measures
 };

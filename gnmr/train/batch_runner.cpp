@@ -168,6 +168,7 @@ void BatchRunner::follow(GradientRule& rule, std::int64_t step, BatchNumbers& nu
   const GradientAction action =
       rule.act({.step = step, .loss = numbers.loss, .squares = numbers.squares, .gradients = gradients});
   scale_gradients(action.coefficients, numbers);
+  numbers.rule_acted = action.acted();
   if (action.gradients_changed) measure_gradients(numbers);
   if (action.replaces_clipping) numbers.update.clip = 1;
   numbers.update.applied = numbers.update.applied && !action.skip;
@@ -177,9 +178,9 @@ void BatchRunner::drop_gradients() {
   for (const at::Tensor& parameter : units_.parameters()) parameter.mutable_grad().reset();
 }
 
-double BatchRunner::evaluation_loss(bool all_high) {
+double BatchRunner::evaluation_loss(nn::EvaluatedPath path) {
   const c10::AutoGradMode no_gradients(false);
-  const nn::EvaluationPaths paths(units_, all_high);
+  const nn::EvaluationPaths paths(units_, path);
   double sum = 0;
   for (std::int64_t index = 0; index < settings_.eval_batches; ++index) {
     const Batch batch = data_.evaluation_batch(index);

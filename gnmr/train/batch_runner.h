@@ -84,8 +84,8 @@ class BatchRunner {
 
   void drop_gradients();
 
-  /// Mean loss of the evaluation batches, all units high or all low.
-  double evaluation_loss(bool all_high);
+  /// Mean loss of the evaluation batches with the units on such a path.
+  double evaluation_loss(nn::EvaluatedPath path);
 
   /// Seconds so far: of passes over gradients, and of switching and measuring units.
   double norm_seconds() const { return norm_seconds_; }

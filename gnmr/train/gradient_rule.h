@@ -8,6 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -29,6 +30,12 @@ struct GradientAction {
   std::vector<double> coefficients;  // one per parameter, or empty: 1 for all
   bool replaces_clipping = false;    // the trainer's own clipping is left out in this step
   bool gradients_changed = false;    // elements were changed: norms must be taken again
+
+  /// Whether the step's update is another one than without the rule.
+  bool acted() const {
+    const auto scales = [](double coefficient) { return coefficient != 1; };
+    return skip || gradients_changed || std::any_of(coefficients.begin(), coefficients.end(), scales);
+  }
 };
 
 /// A rule with its memory.

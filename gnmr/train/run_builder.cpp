@@ -13,6 +13,7 @@
 #include "gnmr/core/error.h"
 #include "gnmr/core/message_text.h"
 #include "gnmr/recipes/recipe.h"
+#include "gnmr/run/build_commit.h"
 #include "gnmr/run/random_units.h"
 #include "gnmr/train/memory_need.h"
 #include "gnmr/train/rank_agreement.h"
@@ -288,6 +289,9 @@ run::RunInfo RunBuilder::run_info() const {
           .data = parts_.data->fingerprint(),
           .faults = faults.empty() ? "" : faults + ", injected",
           .started = io::utc_text(std::chrono::system_clock::now()),
+          .commit = run::build_commit(),
+          .torch = TORCH_VERSION,
+          .threads = at::get_num_threads(),
           .settings = settings};
 }
 

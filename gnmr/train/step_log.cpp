@@ -64,7 +64,9 @@ void StepLog::finished(const Step& step) {
                       .recovered = step.recovered,
                       .high = step.high,
                       .standing = step.standing,
-                      .rerun_high = std::exchange(rerun_high_, 0)};
+                      .rerun_high = std::exchange(rerun_high_, 0),
+                      .high_cost = step.high_cost,
+                      .rule_acted = numbers.rule_acted};
   if (step.plan.batch != line.step) line.batch = step.plan.batch;
   writer_.write(line);
   observer_.stepped(line);

@@ -123,6 +123,7 @@ void Trainer::run_batch(Step& now) {
         {.batch = plan.batch, .again = parts_.gate != nullptr && plan.again, .refresh = now.refresh});
   }
   now.aside_seconds += now.numbers.aside_seconds;
+  now.high_cost += parts_.units->high_cost_share();
 }
 
 /// Norms and errors of a run go to the supervisor, whose outcome says what becomes of the update.
@@ -190,8 +191,13 @@ void Trainer::warn(const std::string& text) {
 }
 
 void Trainer::evaluate(std::int64_t step) {
-  run::EvalLine line{.step = step, .loss_high = parts_.runner->evaluation_loss(true)};
-  if (parts_.has_low_path()) line.loss_low = parts_.runner->evaluation_loss(false);
+  using nn::EvaluatedPath;
+  run::EvalLine line{.step = step, .loss_high = parts_.runner->evaluation_loss(EvaluatedPath::high)};
+  if (parts_.has_low_path()) {
+    const std::size_t high = parts_.units->high_count();
+    line.loss_low = parts_.runner->evaluation_loss(EvaluatedPath::low);
+    line.loss_trained = high == 0 ? *line.loss_low : parts_.runner->evaluation_loss(EvaluatedPath::trained);
+  }
   parts_.outcome.loss_high = line.loss_high;
   parts_.writer->write(line);
   parts_.observer.evaluated(line);

@@ -272,7 +272,7 @@ TEST(BlockGraphs, LeaveAloneWhatIsMeasured) {
   trained.step({});
   trained.units->measure_casts(false);
   {
-    const nn::EvaluationPaths evaluation(*trained.units, false);
+    const nn::EvaluationPaths evaluation(*trained.units, nn::EvaluatedPath::low);
     const at::NoGradGuard no_gradients;
     trained.loss(1);
   }

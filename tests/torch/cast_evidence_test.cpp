@@ -148,7 +148,7 @@ TEST(CastEvidence, CostsNothingWhereItIsNotAskedFor) {
   units.request(std::vector<UnitIndex>{0});
   units.begin_step(2);
   {
-    const EvaluationPaths evaluation(units, false);
+    const EvaluationPaths evaluation(units, EvaluatedPath::low);
     run(model, 4);
   }
   EXPECT_FALSE(units.evidence(1).measured);

@@ -161,7 +161,7 @@ TEST(Units, AreHighWhereNoRecoveryMadeThemSo) {
   units.begin_step(3);
   EXPECT_FALSE(same_bits(model.run(9), expected)) << "a recovery";
   {
-    const EvaluationPaths evaluation(units, true);
+    const EvaluationPaths evaluation(units, EvaluatedPath::high);
     EXPECT_TRUE(same_bits(model.run(9), expected)) << "an evaluation";
   }
   EXPECT_FALSE(same_bits(model.run(9), expected)) << "as before";
@@ -491,7 +491,7 @@ TEST(Units, EvaluationRemembersNothingAndPutsEverythingBack) {
   const auto squares = units.product_squares();
   {
     const c10::AutoGradMode no_gradients(false);
-    const EvaluationPaths evaluation(units, /*all_high=*/true);
+    const EvaluationPaths evaluation(units, EvaluatedPath::high);
     SmallModel plain;
     const at::Tensor input = testing::normal({5, 6}, 5);
     EXPECT_LT(testing::relative_difference(model.forward(input), plain.forward(input)), 1e-6);
@@ -499,7 +499,7 @@ TEST(Units, EvaluationRemembersNothingAndPutsEverythingBack) {
   }
   {
     const c10::AutoGradMode no_gradients(false);
-    const EvaluationPaths evaluation(units, /*all_high=*/false);
+    const EvaluationPaths evaluation(units, EvaluatedPath::low);
     EXPECT_TRUE(model.stem->paths().low[0]);
     model.forward(testing::normal({5, 6}, 6) * 1000);
     EXPECT_EQ(hook.calls.size(), calls) << "an evaluation is nobody's experiment";
@@ -516,7 +516,7 @@ TEST(Units, EvaluationRemembersNothingAndPutsEverythingBack) {
   delayed.run(1);
   const auto amaxes = watched.step_amaxes();
   {
-    const EvaluationPaths evaluation(watched, false);
+    const EvaluationPaths evaluation(watched, EvaluatedPath::low);
     delayed.run(1, 50);
   }
   EXPECT_EQ(watched.step_amaxes(), amaxes);

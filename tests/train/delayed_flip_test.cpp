@@ -63,7 +63,7 @@ std::vector<PathLosses> run(const Plan& plan, Recovery recovery) {
     units.begin_step(step);
     const auto loss_on = [&](bool all_high) {
       const c10::AutoGradMode no_gradients(false);
-      const nn::EvaluationPaths paths(units, all_high);
+      const nn::EvaluationPaths paths(units, all_high ? nn::EvaluatedPath::high : nn::EvaluatedPath::low);
       return model->loss(batch.tokens, batch.targets).item<double>();
     };
     PathLosses& seen = losses.emplace_back();
