@@ -43,9 +43,10 @@ std::string stress_footer() {
   for (const lab::Regime& regime : lab::regimes()) text += fmt::format("  {:<15} {}\n", regime.name, regime.about);
   text += "Arms:\n";
   for (const lab::Arm& arm : lab::stress_arms()) text += fmt::format("  {:<15} {}\n", arm.name, arm.about);
+  text += "  ARM:NAME=VALUE,... with other settings or options: for sweeps\n";
   text +=
       "\nExamples:\n"
-      "  gnmr lab stress --regime int4-act                       7 arms, seeds 0 1 2\n"
+      "  gnmr lab stress --regime int4-act                       all arms, seeds 0 1 2\n"
       "  gnmr lab stress --regime nvfp4 faults --seeds 0 1 2 3 4 --out runs/stress\n"
       "  gnmr lab stress --regime all --max-o 3 --resume         go on after Ctrl-C\n"
       "  gnmr lab stress --regime int3-act --train lr=0.01 'allow=*.down *.o' --arms high low gnmr\n\n";
@@ -59,7 +60,7 @@ void add_stress(CLI::App& lab_command, Command& chosen) {
   add_texts(*command, "--regime", arguments->regimes, "Which circumstances (below), or all")
       ->type_name("NAME")
       ->required();
-  add_texts(*command, "--arms", arguments->arms, "Which arms [all]")->type_name("NAME");
+  add_texts(*command, "--arms", arguments->arms, "Which arms (below): names, or all [all]")->type_name("NAME");
   add_wholes(*command, "--seeds", arguments->seeds, "Seeds of weights and data order [0 1 2]");
   command->add_option("--model", arguments->model, "As in `gnmr train` [nano]")->type_name("NAME|FILE");
   command->add_option("--max-o", arguments->max_o, "Units in recovery at one time [the regime's]")->type_name("X");
@@ -103,7 +104,7 @@ void add_faults(CLI::App& lab_command, Command& chosen) {
                                        "What to inject (below): kinds, required (four of them), or all; this or --from "
                                        "is needed")
                                  ->type_name("KIND");
-  add_texts(*command, "--arms", arguments->arms, "Which arms (below): names, required, or all [required]")
+  add_texts(*command, "--arms", arguments->arms, "Which arms (below): names, required, rivals, or all [required]")
       ->type_name("NAME");
   add_wholes(*command, "--seeds", arguments->seeds, "Seeds of weights, data order and faults [0 1 2]");
   command

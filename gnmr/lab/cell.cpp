@@ -50,7 +50,48 @@ void add_training(const std::vector<run::TrainLine>& lines, const run::RunInfo& 
   const std::size_t tail = std::max<std::size_t>(lines.size() / 10, 1);
   double sum = 0;
   for (std::size_t i = lines.size() - tail; i < lines.size(); ++i) sum += lines[i].loss;
-  cell.train_loss_tail = sum / static_cast<double>(tail);
+  cell.losses.train_tail = sum / static_cast<double>(tail);
+}
+
+/// Shares of all unit-steps, and of all multiply-adds of units, in high precision: forced units and reruns included.
+void add_high_use(const std::vector<run::TrainLine>& lines, const run::RunInfo& info, HighUse& high) {
+  if (info.settings.recipe == "none") {
+    high.total = high.cost = 1;
+    return;
+  }
+  double units = 0;
+  double cost = 0;
+  bool has_reruns = true;
+  bool has_cost = true;
+  for (const run::TrainLine& line : lines) {
+    has_reruns = has_reruns && line.rerun_high.has_value();
+    has_cost = has_cost && line.high_cost.has_value();
+    units += static_cast<double>(line.high) + static_cast<double>(line.rerun_high.value_or(0));
+    cost += line.high_cost.value_or(0);
+  }
+  const auto count = static_cast<double>(lines.size());
+  if (has_reruns) high.total = units / count / static_cast<double>(std::max<std::int64_t>(info.units, 1));
+  if (has_cost) high.cost = cost / count;
+}
+
+/// The share of the steps in which a rule acted; none where no rule was there.
+std::optional<double> rule_share(const std::vector<run::TrainLine>& lines) {
+  double acted = 0;
+  for (const run::TrainLine& line : lines) {
+    if (!line.rule_acted) return std::nullopt;
+    acted += *line.rule_acted ? 1 : 0;
+  }
+  return acted / static_cast<double>(lines.size());
+}
+
+RunOrigin origin_from(const run::RunInfo& info) {
+  return {.commit = info.commit,
+          .torch = info.torch,
+          .device = info.settings.device,
+          .threads = info.threads > 0 ? info.threads : info.settings.threads,
+          .lag = static_cast<std::int64_t>(info.settings.options.lag),
+          .patrol = info.settings.patrol,
+          .data = info.data};
 }
 
 void add_journal(const io::Journal& journal, const run::RunInfo& info, CellResult& cell) {
@@ -124,10 +165,14 @@ std::optional<CellResult> measure_run(const std::string& run_folder) {
   const std::int64_t steps = info.settings.steps;
   if (metrics.train.empty() || metrics.train.back().step < steps) return std::nullopt;
   if (metrics.evals.empty() || metrics.evals.back().step < steps) return std::nullopt;
-  CellResult cell{.seed = info.settings.seed, .steps = steps, .units = info.units, .data = info.data};
+  CellResult cell{.seed = info.settings.seed, .steps = steps, .units = info.units, .origin = origin_from(info)};
   cell.loss = metrics.evals.back().loss_high.value_or(kNan);
-  cell.loss_low = metrics.evals.back().loss_low;
+  cell.losses = {.low = metrics.evals.back().loss_low, .trained = metrics.evals.back().loss_trained};
+  // Without a recipe there is one path.
+  if (info.settings.recipe == "none") cell.losses.trained = cell.loss;
   add_training(metrics.train, info, cell);
+  add_high_use(metrics.train, info, cell.high);
+  cell.rule_share = rule_share(metrics.train);
   const std::vector<run::HarmLine> harm = harm_in(folder);
   cell.step_ms = typical_ms(metrics.train, harm);
   if (!fs::exists(folder.journal(), ignored)) return cell;

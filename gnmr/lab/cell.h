@@ -52,10 +52,32 @@ struct Reruns {
   std::uint64_t trials() const { return numeric + common + unlocated; }
 };
 
-/// Units on the high path, as shares of the watched units.
+/// Units on the high path, as shares of the watched units. What files of before do not say is none.
 struct HighUse {
-  double mean = 0;                             // over steps, for any reason
-  std::optional<run::HighShares> shares = {};  // by reason; none where the files do not say
+  double mean = 0;                             // over steps, for any reason, without reruns
+  std::optional<run::HighShares> shares = {};  // what the controller is the reason of
+  std::optional<double> total = {};            // unit passes of any reason, reruns included, in unit-steps
+  std::optional<double> cost = {};             // the same of multiply-adds
+};
+
+/// Held-out losses at the end besides the one with all units high, and the loss of training.
+struct Losses {
+  std::optional<double> low = {};      // all units on the low path; none where there is none
+  std::optional<double> trained = {};  // each unit on the path that it had at the end; none in files of before
+  double train_tail = 0;               // mean of the last tenth of the steps
+};
+
+/// What a run was made with.
+struct RunOrigin {
+  std::string commit = {};            // of the build; empty: not known, as in files of before
+  std::string torch = {};             // its version; likewise
+  std::string device = {};            // likewise
+  std::int64_t threads = 0;           // 0: not known
+  std::int64_t lag = 0;               // of decisions
+  std::optional<double> patrol = {};  // share of multiply-adds that it may take; none: not known
+  std::string data = {};              // checksum of the text that it was trained on; empty: not known
+
+  bool operator==(const RunOrigin&) const = default;
 };
 
 /// The figures of one finished run. Shares are of the watched units, means are over steps.
@@ -65,8 +87,7 @@ struct CellResult {
   std::string run = {};  // its folder, relative to the suite's
   std::int64_t steps = 0;
   double loss = 0;                          // held-out, at the end, all units high
-  std::optional<double> loss_low = {};      // the same on the low path; none where there is none
-  double train_loss_tail = 0;               // mean of the last tenth of the steps
+  Losses losses = {};                       // others
   double share_mean = 0;                    // in recovery
   double share_peak = 0;                    // in recovery
   HighUse high = {};                        // on the high path for any reason
@@ -78,8 +99,9 @@ struct CellResult {
   std::optional<Detection> detection = {};  // where faults were injected and the controller switched
   std::optional<FaultHarm> harm = {};       // where it was measured
   std::optional<Reruns> reruns = {};        // where the controller switched
-  std::string data = {};                    // checksum of the text that it was trained on; empty: not known
-  std::string note = {};                    // what a reader of the figures should know
+  std::optional<double> rule_share = {};    // of the steps whose update a rival's rule changed; none without one
+  RunOrigin origin = {};
+  std::string note = {};  // what a reader of the figures should know
 
   /// Whether the loss at the end is a number.
   bool diverged() const;

@@ -39,6 +39,25 @@ io::OrderedJson high_shares_json(const run::HighShares& shares) {
           {"reruns", io::json_number(shares.reruns)}};
 }
 
+io::OrderedJson origin_json(const RunOrigin& origin) {
+  io::OrderedJson object{{"commit", origin.commit},
+                         {"torch", origin.torch},
+                         {"device", origin.device},
+                         {"threads", origin.threads},
+                         {"lag", origin.lag}};
+  if (origin.patrol) object["patrol"] = io::json_number(*origin.patrol);
+  return object;
+}
+
+RunOrigin origin_of(const io::JsonObject& object) {
+  return {.commit = object.text_if("commit").value_or(""),
+          .torch = object.text_if("torch").value_or(""),
+          .device = object.text_if("device").value_or(""),
+          .threads = object.whole_if("threads").value_or(0),
+          .lag = object.whole_if("lag").value_or(0),
+          .patrol = object.number_if("patrol")};
+}
+
 run::HighShares high_shares_of(const io::JsonObject& object) {
   return {.acute = object.number("acute"), .standing = object.number("standing"), .reruns = object.number("reruns")};
 }
@@ -75,12 +94,18 @@ io::OrderedJson cell_json(const CellResult& cell) {
   io::OrderedJson object{
       {"version", kCellVersion}, {"arm", cell.arm},     {"seed", cell.seed},   {"run", cell.run},
       {"finished", true},        {"steps", cell.steps}, {"units", cell.units}, {"loss", io::json_number(cell.loss)}};
-  if (cell.loss_low) object["loss_low"] = io::json_number(*cell.loss_low);
-  object["train_loss_tail"] = io::json_number(cell.train_loss_tail);
+  const auto put_if_known = [&object](const char* key, const std::optional<double>& number) {
+    if (number) object[key] = io::json_number(*number);
+  };
+  put_if_known("loss_low", cell.losses.low);
+  put_if_known("loss_trained", cell.losses.trained);
+  object["train_loss_tail"] = io::json_number(cell.losses.train_tail);
   object["share_mean"] = io::json_number(cell.share_mean);
   object["share_peak"] = io::json_number(cell.share_peak);
   object["high_mean"] = io::json_number(cell.high.mean);
   if (cell.high.shares) object["high_shares"] = high_shares_json(*cell.high.shares);
+  put_if_known("high_total", cell.high.total);
+  put_if_known("high_cost", cell.high.cost);
   object["risks_per_thousand"] = io::json_number(cell.risks_per_thousand);
   object["admissions"] = cell.admissions;
   object["skipped_updates"] = cell.skipped_updates;
@@ -88,7 +113,9 @@ io::OrderedJson cell_json(const CellResult& cell) {
   if (cell.detection) object.update(detection_json(*cell.detection));
   if (cell.harm) object["harm"] = harm_json(*cell.harm);
   if (cell.reruns) object["reruns"] = reruns_json(*cell.reruns);
-  if (!cell.data.empty()) object["data"] = cell.data;
+  put_if_known("rule_share", cell.rule_share);
+  if (!cell.origin.device.empty()) object["origin"] = origin_json(cell.origin);
+  if (!cell.origin.data.empty()) object["data"] = cell.origin.data;
   if (!cell.note.empty()) object["note"] = cell.note;
   return object;
 }
@@ -100,18 +127,23 @@ CellResult cell_of(const io::JsonObject& object) {
                   .run = object.text("run"),
                   .steps = object.whole("steps"),
                   .loss = object.number("loss"),
-                  .loss_low = object.number_if("loss_low"),
-                  .train_loss_tail = object.number("train_loss_tail"),
+                  .losses = {.low = object.number_if("loss_low"),
+                             .trained = object.number_if("loss_trained"),
+                             .train_tail = object.number("train_loss_tail")},
                   .share_mean = object.number("share_mean"),
                   .share_peak = object.number("share_peak"),
-                  .high = {.mean = object.number("high_mean")},
+                  .high = {.mean = object.number("high_mean"),
+                           .total = object.number_if("high_total"),
+                           .cost = object.number_if("high_cost")},
                   .risks_per_thousand = object.number("risks_per_thousand"),
                   .admissions = object.count("admissions"),
                   .skipped_updates = object.whole("skipped_updates"),
                   .step_ms = object.number("step_ms"),
                   .units = object.whole("units"),
-                  .data = object.text_if("data").value_or(""),
+                  .rule_share = object.number_if("rule_share"),
                   .note = object.text_if("note").value_or("")};
+  if (const auto origin = object.object_if("origin")) cell.origin = origin_of(*origin);
+  cell.origin.data = object.text_if("data").value_or("");
   if (object.has("faults")) cell.detection = detection_of(object);
   if (const auto harm = object.object_if("harm")) cell.harm = harm_of(*harm);
   if (const auto shares = object.object_if("high_shares")) cell.high.shares = high_shares_of(*shares);

@@ -35,18 +35,16 @@ void DetectionScore::add(std::span<const std::uint8_t> faulty, const Decision& d
     UnitFault& fault = units_[unit];
     const bool now = faulty[unit] != 0;
     if (now && !fault.faulty) {
-      fault = {.first_step = decision.step, .faulty = true, .open = true, .found = false};
+      fault = {.first_step = decision.step, .faulty = true, .found = false};
       ++faults_;
-    } else {
-      fault.open = now || fault.faulty;
-      fault.faulty = now;
     }
-    if (fault.open && in_recovery_[unit] != 0) find(fault);
+    fault.faulty = now;
+    if (now && in_recovery_[unit] != 0) find(fault);
   }
   for (const UnitIndex unit : decision.admitted) {
     UnitFault& fault = units_[unit];
     ++admissions_;
-    if (!fault.open) continue;
+    if (!fault.faulty) continue;
     ++true_admissions_;
     if (fault.found) continue;
     find(fault);

@@ -2,8 +2,8 @@
 // How well the controller's decisions meet faults that are known: recall, precision and delay.
 //
 // A fault is an unbroken run of faulty steps of one unit. It is found when the unit is admitted, or already in
-// recovery, from its first step to one step after its last. Precision is the share of admissions that fall into a fault
-// so widened. Delay is the step of admission minus the first step, over faults that an admission found.
+// recovery, from its first step to its last. Precision is the share of admissions that fall into a fault. Delay is the
+// step of admission minus the first step, over faults that an admission found.
 //
 // A decision counts from the next step on, whatever the option `lag` says.
 //
@@ -44,7 +44,6 @@ class DetectionScore {
   struct UnitFault {
     std::int64_t first_step = 0;
     bool faulty = false;  // in the last step
-    bool open = false;    // in the last step or the one before
     bool found = false;
   };
 

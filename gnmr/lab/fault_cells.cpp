@@ -30,7 +30,8 @@ constexpr std::array<std::string_view, 6> kLeftOut{
     "out", "label", "resume", "resume_step", "checkpoint_every", "keep_checkpoints"};
 
 // What belongs to one cell, or to the machine that it was run on.
-constexpr std::array<std::string_view, 5> kOfCell{"seed", "fault_seed", "random_units", "always_high", "threads"};
+constexpr std::array<std::string_view, 6> kOfCell{"seed",        "fault_seed", "random_units",
+                                                  "always_high", "set",        "threads"};
 
 // What all arms under one fault share.
 constexpr std::array<std::string_view, 23> kConditions{
@@ -68,6 +69,7 @@ run::TrainSettings settings_in(const Suite& suite, const PlannedCell& planned) {
   const run::TrainSettings used = run::load_run_info(folder).settings;
   settings.random_units = used.random_units;
   settings.always_high = used.always_high;
+  settings.set = used.set;
   return settings;
 }
 
@@ -137,8 +139,8 @@ void check_together(const FaultCell& first, const FaultCell& second) {
   const std::string names = same_arm
                                 ? differences(first, second, [](auto name) { return !is_among(name, kOfCell); })
                                 : differences(first, second, [](auto name) { return is_among(name, kConditions); });
-  const bool other_text =
-      !first.result.data.empty() && !second.result.data.empty() && first.result.data != second.result.data;
+  const bool other_text = !first.result.origin.data.empty() && !second.result.origin.data.empty() &&
+                          first.result.origin.data != second.result.origin.data;
   if (names.empty() && !other_text) return;
   throw Error(fmt::format("{}: {} with seed {} and {} with seed {} were trained under different conditions ({})",
                           first.fault, first.result.arm, first.result.seed, second.result.arm, second.result.seed,

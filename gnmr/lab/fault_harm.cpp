@@ -48,7 +48,7 @@ Answers answers_of(const io::Journal* journal) {
 bool was_answered(const ListedFault& fault, const Answers& answers) {
   if (fault.transient && answers.reruns.contains(fault.first)) return true;
   const auto first = answers.admissions.lower_bound({fault.layer, fault.first});
-  return first != answers.admissions.end() && *first <= Place{fault.layer, fault.last + 1};
+  return first != answers.admissions.end() && *first <= Place{fault.layer, fault.last};
 }
 
 }  // namespace

@@ -22,8 +22,8 @@ namespace gnmr::lab {
 inline constexpr double kHarmfulDistance = 0.1;
 
 /// Counts. A harmful fault was met where its layer was high in one of its steps; where `journal` is not null (its
-/// decisions were carried out), also where the unit of the layer's name was admitted from the first step to one after
-/// the last; and, if it is transient, where its step was run again.
+/// decisions were carried out), also where the unit of the layer's name was admitted from the first step to the
+/// last; and, if it is transient, where its step was run again.
 FaultHarm fault_harm(std::span<const ListedFault> faults, std::span<const run::HarmLine> harm,
                      const io::Journal* journal);
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "gnmr/core/error.h"
 #include "gnmr/core/message_text.h"
@@ -17,7 +18,7 @@ namespace {
 
 constexpr std::string_view kRequired = "required";
 constexpr std::string_view kAll = "all";
-constexpr char kParameters = ':';  // between an arm and what is changed in it
+constexpr std::string_view kRivals = "rivals";
 
 const std::vector<std::string>& required_faults() {
   static const std::vector<std::string> names{"saturate", "overflow", "gradient-overflow", "wrong-rows"};
@@ -29,6 +30,8 @@ constexpr const char* kNeverByLevel = "tau=1e30";
 constexpr const char* kNeverByRise = "delta_tau=1e30";
 constexpr const char* kNeverByFall = "fall_tau=0";
 
+constexpr std::array kNoBudget{"max_o=1000000", "max_cost=1", "group_max=0"};
+
 std::vector<Arm> references() {
   return {{"high",
            "high precision",
@@ -37,11 +40,18 @@ std::vector<Arm> references() {
           {"none",
            "no recovery",
            "The recipe with the faults; the controller only watches",
-           {"controller=watch", "selector=norms", "coarse_error=0"}}};
+           {"controller=watch", "selector=norms", "coarse_error=0"}},
+          {"no-faults",
+           "no faults",
+           "The recipe without faults; the controller only watches: what the faults cost",
+           {"controller=watch", "selector=norms", "coarse_error=0", "faults=", "harm=false"}}};
 }
 
 std::vector<Arm> selectors() {
-  return {{"paper", "paper", "GNMR with the preset `paper`: norms alone, fixed thresholds", {"preset=paper"}},
+  return {{"paper",
+           "paper",
+           "The preset `paper`: the abstract's rule with public descriptions' values, not the paper's own",
+           {"preset=paper"}},
           {"norms", "norms", "Norms decide which units recover", {"selector=norms", "coarse_error=0"}},
           {"evidence",
            "evidence of quantization",
@@ -75,16 +85,11 @@ std::vector<Arm> rivals() {
 }
 
 std::vector<Arm> bounds() {
-  return {{"oracle",
-           "oracle",
-           "Layers with a fault are in recovery, known beforehand",
-           {"oracle=true", "selector=norms", "coarse_error=0"}},
-          {"ends-high",
-           "ends high",
-           "The first and the last block always in high precision, no detector",
-           {"controller=watch", "selector=norms", "coarse_error=0"},
-           ArmRule::ends_high,
-           "none"}};
+  const std::vector<std::string> known{"oracle=true", "selector=norms", "coarse_error=0"};
+  std::vector<std::string> unlimited = known;
+  unlimited.insert(unlimited.end(), kNoBudget.begin(), kNoBudget.end());
+  return {{"oracle", "oracle", "Layers with a fault are in recovery, known beforehand, within the budget", known},
+          {"oracle-unlimited", "oracle, no budget", "The same without a budget", unlimited}};
 }
 
 std::vector<Arm> guards() {
@@ -116,7 +121,7 @@ std::vector<Arm> ablations() {
   add("no-cap", "no patrol; plain history of norms", {"patrol=0", "mean_cap=0"});
   add("no-trial-cap", "`trial`; as many reruns as are asked for", {"max_trials=100"});
   add("no-lock", "`trial`; a recovery lasts one step", {"lock_steps=1", "max_lock_steps=0"});
-  add("no-budget", "`trial`; as many units in recovery as ask for it", {"max_o=1000000", "max_cost=1", "group_max=0"});
+  add("no-budget", "`trial`; as many units in recovery as ask for it", {kNoBudget.begin(), kNoBudget.end()});
   return arms;
 }
 
@@ -172,7 +177,8 @@ std::string subject_title(const FaultSubject& subject) {
 const std::vector<Arm>& fault_arms() {
   static const std::vector<Arm> all = [] {
     std::vector<Arm> arms;
-    for (const auto& part : {references(), selectors(), rivals(), bounds(), guards(), ablations()}) {
+    for (const auto& part :
+         {references(), selectors(), rivals(), bounds(), common_arms("none", "trial"), guards(), ablations()}) {
       arms.insert(arms.end(), part.begin(), part.end());
     }
     return arms;
@@ -186,47 +192,18 @@ const std::vector<std::string>& required_fault_arms() {
   return names;
 }
 
-std::optional<Arm> fault_arm(std::string_view name) {
-  const std::size_t end = std::min(name.find(kParameters), name.size());
-  const std::vector<Arm>& all = fault_arms();
-  const auto found =
-      std::find_if(all.begin(), all.end(), [&](const Arm& one) { return one.name == name.substr(0, end); });
-  if (found == all.end()) return std::nullopt;
-  Arm arm = *found;
-  if (end == name.size()) return arm;
-  arm.name = arm.label = name;
-  std::string_view rest = name.substr(end + 1);
-  const auto rival = std::find_if(arm.texts.begin(), arm.texts.end(),
-                                  [](const std::string& text) { return text.starts_with("rival="); });
-  if (rival != arm.texts.end()) {
-    *rival += kParameters + std::string(rest);
-    return arm;
-  }
-  arm.about += fmt::format("; {}", rest);
-  for (std::size_t comma = 0; comma != rest.npos; rest = rest.substr(std::min(rest.size(), comma + 1))) {
-    comma = rest.find(',');
-    arm.texts.emplace_back(rest.substr(0, comma));
-  }
-  settings_from_texts(arm.texts);
-  return arm;
-}
-
 std::vector<Arm> choose_fault_arms(std::span<const std::string> names) {
   std::vector<std::string> wanted;
-  std::vector<Arm> arms = fault_arms();
   for (const std::string& name : names) {
-    if (name.find(kParameters) == name.npos) continue;
-    if (const std::optional<Arm> arm = fault_arm(name)) arms.push_back(*arm);
-  }
-  for (const std::string& name : names) {
-    if (name == kAll) return fault_arms();
     if (name == kRequired) {
       wanted.insert(wanted.end(), required_fault_arms().begin(), required_fault_arms().end());
+    } else if (name == kRivals) {
+      for (const Arm& arm : rivals()) wanted.push_back(arm.name);
     } else {
       wanted.push_back(name);
     }
   }
-  return choose_arms(arms, wanted);
+  return choose_arms(fault_arms(), wanted);
 }
 
 const std::vector<std::string>& fault_texts() {

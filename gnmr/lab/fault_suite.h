@@ -5,7 +5,6 @@
 // options serves all. Non-goals: what a fault does (gnmr/lab/injection), running anything, results.
 #pragma once
 
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -39,11 +38,7 @@ const std::vector<Arm>& fault_arms();
 /// The names of the arms without which results say little.
 const std::vector<std::string>& required_fault_arms();
 
-/// The arm of a name; `trial:error_factor=3,patrol=0` is the arm `trial` with other settings, `zclip:z=3` a rival with
-/// other parameters. Empty where there is no such arm; an `Error` where the settings are wrong.
-std::optional<Arm> fault_arm(std::string_view name);
-
-/// Those of the names, among which may be `required` and `all`; as choose_arms.
+/// Those of the names, among which may be `required`, `rivals` and `all`; as choose_arms.
 std::vector<Arm> choose_fault_arms(std::span<const std::string> names);
 
 /// What every cell has in common.

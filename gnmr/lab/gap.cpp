@@ -52,20 +52,37 @@ Estimate estimate(std::span<const double> numbers) {
   return result;
 }
 
+Ratio ratio_of_means(std::span<const double> parts, std::span<const double> wholes) {
+  const Estimate part = estimate(parts);
+  const Estimate whole = estimate(wholes);
+  if (!(whole.mean > 0) || whole.interval_has_zero()) return {};
+  Ratio ratio{.count = whole.count, .value = part.mean / whole.mean};
+  if (!whole.half_width) return ratio;
+  const auto count = static_cast<double>(whole.count);
+  double products = 0;
+  for (std::size_t pair = 0; pair < wholes.size(); ++pair) {
+    products += (parts[pair] - part.mean) * (wholes[pair] - whole.mean);
+  }
+  // The ratios r for which part - r * whole has an interval with 0 in it: the roots of a quadratic.
+  const double quantile = student_quantile(whole.count - 1);
+  const double shared = quantile * quantile * products / (count - 1) / count;
+  const double square = whole.mean * whole.mean - *whole.half_width * *whole.half_width;
+  const double middle = part.mean * whole.mean - shared;
+  const double rest = part.mean * part.mean - *part.half_width * *part.half_width;
+  const double root = std::sqrt(std::max(middle * middle - square * rest, 0.0));
+  ratio.low = (middle - root) / square;
+  ratio.high = (middle + root) / square;
+  return ratio;
+}
+
 GapClosed gap_closed(std::span<const SeedLosses> seeds) {
   std::vector<double> gaps;
-  std::vector<double> shares;
+  std::vector<double> gains;
   for (const SeedLosses& seed : seeds) {
     gaps.push_back(seed.low - seed.high);
-    shares.push_back((seed.low - seed.arm) / (seed.low - seed.high));
+    gains.push_back(seed.low - seed.arm);
   }
-  GapClosed result{.gap = estimate(gaps)};
-  if (result.gap.mean <= 0 || result.gap.interval_has_zero()) return result;
-  for (const double share : shares) {
-    if (!std::isfinite(share)) return result;  // a seed without any gap
-  }
-  result.closed = estimate(shares);
-  return result;
+  return {.gap = estimate(gaps), .closed = ratio_of_means(gains, gaps)};
 }
 
 }  // namespace gnmr::lab

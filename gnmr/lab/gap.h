@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // How much of the loss that low precision costs an arm wins back, and whether that is more than noise.
 //
-// Cells are paired by seed. The gap of a seed is low - high; the share closed by an arm is (low - arm) / (low - high).
-// Intervals are Student's, at 95%, over seeds; one seed has none.
+// Cells are paired by seed. The gap is low - high; the share closed by an arm is the mean of low - arm over the mean of
+// low - high: a ratio of means, since a mean of ratios lets the seed with the smallest gap decide. Intervals are at
+// 95%, over seeds: Student's of a mean, Fieller's of a ratio; one seed has none.
 //
 // Goals: noise is not a gain: where the gap's own interval holds 0 there is nothing to close. Non-goals: seeds that did
 // not end with a number; the caller must report those instead.
@@ -42,10 +43,22 @@ struct SeedLosses {
   double arm = 0;
 };
 
+/// A ratio of two means with its 95% interval.
+struct Ratio {
+  std::size_t count = 0;  // pairs; 0: there is no ratio
+  double value = 0;
+  std::optional<double> low = {};  // none below two pairs
+  std::optional<double> high = {};
+};
+
+/// The mean of `parts` over the mean of `wholes`, number by number of one pair, with Fieller's interval. A count of 0
+/// where the mean of `wholes` is not above 0, or no more than its noise: no interval would be bounded.
+Ratio ratio_of_means(std::span<const double> parts, std::span<const double> wholes);
+
 /// What an arm closes of the gap.
 struct GapClosed {
-  Estimate gap = {};     // low - high
-  Estimate closed = {};  // mean of the seeds' shares; a count of 0 where there is no gap
+  Estimate gap = {};  // low - high
+  Ratio closed = {};  // a count of 0 where there is no gap
 
   /// Whether there is a gap that is more than noise; with one seed, whether there is any.
   bool has_gap() const { return closed.count > 0; }

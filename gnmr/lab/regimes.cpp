@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "gnmr/core/error.h"
 #include "gnmr/core/message_text.h"
 #include "gnmr/io/json_text.h"
+#include "gnmr/lab/setting_texts.h"
 
 namespace gnmr::lab {
 namespace {
@@ -45,11 +47,45 @@ std::string stale_recipe(int interval) {
          "\n}\n";
 }
 
+constexpr const char* kPaperAbout =
+    "The preset `paper`: the abstract's rule with public descriptions' values, not the paper's own (docs/algorithm.md)";
+constexpr std::string_view kAllArms = "all";
+constexpr char kParameters = ':';  // between an arm, or a rule, and what is changed in it
+
+/// Of `rival=zclip:z=4` the rule alone: other parameters stand in the place of these.
+std::string_view rule_of_rival(std::string_view text) {
+  text.remove_prefix(text.find('=') + 1);
+  return text.substr(0, text.find(kParameters));
+}
+
 template <class Named>
 std::string names_of(const std::vector<Named>& all) {
   std::string names;
   for (const Named& one : all) names += (names.empty() ? "" : ", ") + one.name;
   return names;
+}
+
+bool contains(const std::vector<Arm>& arms, std::string_view name) {
+  return std::any_of(arms.begin(), arms.end(), [&](const Arm& arm) { return arm.name == name; });
+}
+
+/// The arm under a name of its own, with settings that are written NAME=VALUE,...
+Arm with_other_settings(Arm arm, const std::string& name, std::string_view settings) {
+  arm.name = arm.label = name;
+  const auto rival = std::find_if(arm.texts.begin(), arm.texts.end(),
+                                  [](const std::string& text) { return text.starts_with("rival="); });
+  if (rival != arm.texts.end()) {
+    *rival = fmt::format("rival={}{}{}", rule_of_rival(*rival), kParameters, settings);
+    return arm;
+  }
+  arm.about += fmt::format("; {}", settings);
+  for (std::size_t comma = 0; comma != settings.npos;
+       settings = settings.substr(std::min(settings.size(), comma + 1))) {
+    comma = settings.find(',');
+    arm.texts.emplace_back(settings.substr(0, comma));
+  }
+  settings_from_texts(arm.texts);
+  return arm;
 }
 
 }  // namespace
@@ -111,68 +147,103 @@ const Regime& find_regime(std::string_view name) {
   return *found;
 }
 
-const std::vector<Arm>& stress_arms() {
-  static const std::vector<Arm> all{
-      {"high",
-       "high precision",
-       "Every GEMM in high precision; the controller only watches",
-       {"recipe=none", "controller=watch", "faults="}},
-      {"low",
-       "low precision",
-       "The regime's recipe everywhere; the controller only watches",
-       {"controller=watch", "selector=norms", "coarse_error=0"}},
-      {"gnmr",
-       "GNMR",
-       "Units at fault recover in high precision; the default preset, with trials",
-       {"controller=gnmr"}},
-      {"paper", "GNMR, paper", "The same with the preset `paper`", {"controller=gnmr", "preset=paper", "refresh=0"}},
-      {"random",
-       "random units",
-       "As many units in recovery as GNMR had with the same seed, chosen at random",
-       {},
-       ArmRule::random_units,
-       "gnmr"},
-      {"ends-high",
-       "ends high",
-       "The first and the last block always in high precision, no detector",
-       {"controller=watch", "selector=norms", "coarse_error=0"},
-       ArmRule::ends_high,
-       "low"},
-      {"norms",
-       "GNMR, norms",
-       "GNMR without trials: units at risk by their norms recover",
-       {"controller=gnmr", "selector=norms", "coarse_error=0", "refresh=0"}},
-      {"acute",
-       "GNMR, acute only",
-       "GNMR without standing recovery and refresh: only units with sudden trouble recover",
-       {"controller=gnmr", "coarse_error=0", "refresh=0"}},
+std::vector<Arm> common_arms(const std::string& low, const std::string& gnmr) {
+  const std::vector<std::string> fixed{"controller=watch", "selector=norms", "coarse_error=0"};
+  const auto always_high = [&](const char* globs) {
+    std::vector<std::string> texts = fixed;
+    texts.push_back(fmt::format("always_high={}", globs));
+    return texts;
+  };
+  return {
+      {"patrol-replay",
+       "patrol + replay",
+       "The patrol's errors decide, and the step runs again with these units high: no norms, trial, standing recovery "
+       "or refresh",
+       {"controller=gnmr", "selector=evidence", "evidence_from=patrol", "guard=replay", "coarse_error=0", "refresh=0"}},
+      {"standing",
+       "standing only",
+       "Standing recovery alone: units that are always far worse than the others",
+       {"controller=gnmr", "selector=norms", "tau=1e30", "delta_tau=1e30", "fall_tau=0", "refresh=0"}},
       {"refresh",
        "refresh only",
        "Scales of delayed scaling that no longer fit are renewed; no unit recovers",
        {"controller=gnmr", "selector=norms", "coarse_error=0", "max_o=0"}},
-      {"down-high",
-       "`down` high",
-       "The layers named `down` always in high precision, a rule that people use",
-       {"controller=watch", "selector=norms", "coarse_error=0", "always_high=*.down*"}},
+      {"random-total",
+       "random units, total",
+       "Units chosen at random, as often high as all of GNMR with the same seed, its reruns included",
+       {"controller=gnmr", "selector=norms", "coarse_error=0", "refresh=0"},
+       ArmRule::random_total,
+       gnmr},
+      {"down-high", "`down` high", "The layers named `down` always in high precision, a rule that people use",
+       always_high("*.down*")},
+      {"down-o-high", "`down` and `o` high", "The layers named `down` and `o` always in high precision",
+       always_high("*.down* *.o*")},
+      {"ends-high", "ends high", "The first and the last block always in high precision, no detector", fixed,
+       ArmRule::ends_high, low},
+      {"late-high", "last 15% high",
+       "Everything in high precision in the last 15% of the steps, a rule that people use", fixed, ArmRule::late_high},
   };
+}
+
+const std::vector<Arm>& stress_arms() {
+  static const std::vector<Arm> all = [] {
+    std::vector<Arm> arms{
+        {"high",
+         "high precision",
+         "Every GEMM in high precision; the controller only watches",
+         {"recipe=none", "controller=watch", "faults="}},
+        {"low",
+         "low precision",
+         "The regime's recipe everywhere; the controller only watches",
+         {"controller=watch", "selector=norms", "coarse_error=0"}},
+        {"gnmr",
+         "GNMR",
+         "Units at fault recover in high precision; the default preset, with trials",
+         {"controller=gnmr"}},
+        {"paper", "GNMR, paper", kPaperAbout, {"controller=gnmr", "preset=paper", "refresh=0"}},
+        {"random",
+         "random units",
+         "As many units in recovery as GNMR had with the same seed, chosen at random",
+         {},
+         ArmRule::random_units,
+         "gnmr"},
+        {"norms",
+         "GNMR, norms",
+         "GNMR without trials: units at risk by their norms recover",
+         {"controller=gnmr", "selector=norms", "coarse_error=0", "refresh=0"}},
+        {"acute",
+         "GNMR, acute only",
+         "GNMR without standing recovery and refresh: only units with sudden trouble recover",
+         {"controller=gnmr", "coarse_error=0", "refresh=0"}},
+    };
+    const std::vector<Arm> common = common_arms("low", "gnmr");
+    arms.insert(arms.end(), common.begin(), common.end());
+    return arms;
+  }();
   return all;
 }
 
 std::vector<Arm> choose_arms(const std::vector<Arm>& all, std::span<const std::string> names) {
+  const auto named = [&](std::string_view name) { return std::find(names.begin(), names.end(), name) != names.end(); };
+  std::vector<Arm> changed;
   for (const std::string& name : names) {
-    if (std::none_of(all.begin(), all.end(), [&](const Arm& arm) { return arm.name == name; })) {
+    if (name == kAllArms || contains(all, name)) continue;
+    const std::size_t end = std::min(name.find(kParameters), name.size());
+    const auto plain =
+        std::find_if(all.begin(), all.end(), [&](const Arm& arm) { return arm.name == name.substr(0, end); });
+    if (end == name.size() || plain == all.end()) {
       throw Error(fmt::format("no arm is named {}; there are {}{}", io::in_quotes(name), names_of(all),
                               did_you_mean(name, all, [](const Arm& arm) { return std::string_view(arm.name); })));
     }
+    if (!contains(changed, name)) changed.push_back(with_other_settings(*plain, name, name.substr(end + 1)));
   }
-  const auto named = [&](std::string_view name) { return std::find(names.begin(), names.end(), name) != names.end(); };
   std::vector<Arm> chosen;
-  for (const Arm& arm : all) {
-    if (!named(arm.name)) continue;
-    if (!arm.needs.empty() && !named(arm.needs)) {
-      throw Error(fmt::format("the arm {} needs the arm {} too", arm.name, arm.needs));
-    }
-    chosen.push_back(arm);
+  std::copy_if(all.begin(), all.end(), std::back_inserter(chosen),
+               [&](const Arm& arm) { return named(kAllArms) || named(arm.name); });
+  chosen.insert(chosen.end(), changed.begin(), changed.end());
+  for (const Arm& arm : chosen) {
+    if (arm.needs.empty() || contains(chosen, arm.needs)) continue;
+    throw Error(fmt::format("the arm {} needs the arm {} too", arm.name, arm.needs));
   }
   return chosen;
 }
@@ -197,7 +268,7 @@ const std::vector<Arm>& demo_arms() {
        "FP8",
        "FP8 with injected faults; the controller only watches",
        {"controller=watch", "selector=norms", "coarse_error=0"}},
-      {"paper", "FP8 + paper", "The same, with the preset `paper`", {"controller=gnmr", "preset=paper"}},
+      {"paper", "FP8 + paper", kPaperAbout, {"controller=gnmr", "preset=paper"}},
       {"gnmr", "FP8 + GNMR", "The same, with the default preset", {"controller=gnmr", "evidence=true"}},
       {"healthy",
        "FP8 + GNMR, healthy",

@@ -16,8 +16,13 @@ enum class ArmRule {
   plain,         // nothing
   apart,         // nothing; it is trained under other conditions and has no part in the gap
   random_units,  // the mean share in recovery of the arm that it needs, with the same seed
+  random_total,  // all of its share of high precision, reruns included
   ends_high,     // the names of the units, from the arm that it needs, with the same seed
+  late_high,     // the step from which on everything runs high, from the number of steps
 };
+
+/// The share of the steps, at the end, in which `late_high` runs everything high.
+inline constexpr double kLateShare = 0.15;
 
 /// One way of training that is compared with the others.
 struct Arm {
@@ -46,8 +51,13 @@ const Regime& find_regime(std::string_view name);
 /// The arms of `gnmr lab stress`.
 const std::vector<Arm>& stress_arms();
 
-/// Those of the names, in the order of the table; an `Error` for a name that is not known, or an arm that needs another
-/// one that was not named.
+/// Arms that make sense in every suite: rules that people use, and parts of GNMR alone. `low` is the suite's arm
+/// without recovery, `gnmr` that with all of it.
+std::vector<Arm> common_arms(const std::string& low, const std::string& gnmr);
+
+/// Those of the names, in the order of the table, then those with other settings (`gnmr:patrol=1,max_o=4`, of a rival
+/// its parameters: `zclip:z=3`). `all` is every arm. An `Error` for a name that is not known, wrong settings, or an arm
+/// that needs another one that was not named.
 std::vector<Arm> choose_arms(const std::vector<Arm>& all, std::span<const std::string> names);
 
 /// The same for the arms of `gnmr lab stress`.

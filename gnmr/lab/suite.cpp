@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <iterator>
 
@@ -20,6 +21,8 @@ namespace gnmr::lab {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr double kMostRandom = 0.99;  // of the units
 
 void make_folder(const std::string& path) {
   std::error_code failed;
@@ -61,9 +64,14 @@ run::Texts end_globs(const std::string& journal_path) {
   return globs;
 }
 
-/// The share that the detector used; where it used none, one unit's.
-std::string random_share(const CellResult& detector, std::string& note) {
+/// The share that the detector used, in recovery or in all; where it used none, one unit's.
+std::string random_share(const CellResult& detector, ArmRule rule, std::string& note) {
   double share = detector.share_mean;
+  if (rule == ArmRule::random_total) {
+    if (!detector.high.total) throw Error(detector.arm + ": its result does not say how often its units ran high");
+    share = std::min(*detector.high.total, kMostRandom);
+    if (share < *detector.high.total) note = fmt::format("{} ran more units high than there are", detector.arm);
+  }
   if (!(share > 0)) {
     share = 1 / static_cast<double>(std::max<std::int64_t>(detector.units, 1));
     note = fmt::format("{} used no unit; random units have one, {:.2f}%", detector.arm, 100 * share);
@@ -71,6 +79,11 @@ std::string random_share(const CellResult& detector, std::string& note) {
   std::string text;
   io::append_number(text, share);
   return text;
+}
+
+/// The first of the last steps in which everything runs high.
+std::int64_t late_step(std::int64_t steps) {
+  return std::min(steps, 1 + static_cast<std::int64_t>(std::llround(static_cast<double>(steps) * (1 - kLateShare))));
 }
 
 /// What an arm is trained with, later texts winning. A preset is a choice of all options: frozen ones, but for the
@@ -188,10 +201,13 @@ run::TrainSettings Suite::settings_of(const PlannedCell& cell, const CellResult*
   settings.seed = cell.seed;
   settings.out = run_folder(cell);
   if (!fault_.empty()) settings.experiment.fault_seed = cell.seed + 1;
+  if (arm.arm.rule == ArmRule::late_high) {
+    settings.set = {fmt::format("*=high@{}:", late_step(settings.steps))};
+  }
   if (arm.arm.needs.empty()) return settings;
   if (needed == nullptr) throw Error(fmt::format("{} needs the arm {}", cell.name, arm.arm.needs));
-  if (arm.arm.rule == ArmRule::random_units) {
-    settings.random_units = {random_share(*needed, note)};
+  if (arm.arm.rule != ArmRule::ends_high) {
+    settings.random_units = {random_share(*needed, arm.arm.rule, note)};
   } else {
     settings.always_high = end_globs(run::RunFolder(folder_ + "/" + needed->run).journal());
   }

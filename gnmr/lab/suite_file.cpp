@@ -14,10 +14,12 @@ namespace {
 
 constexpr std::int64_t kSuiteVersion = 1;
 constexpr std::size_t kLargestSuiteFile = std::size_t{64} << 20U;
-constexpr std::array<std::pair<ArmRule, const char*>, 4> kRules{{{ArmRule::plain, "plain"},
+constexpr std::array<std::pair<ArmRule, const char*>, 6> kRules{{{ArmRule::plain, "plain"},
                                                                  {ArmRule::apart, "apart"},
                                                                  {ArmRule::random_units, "random_units"},
-                                                                 {ArmRule::ends_high, "ends_high"}}};
+                                                                 {ArmRule::random_total, "random_total"},
+                                                                 {ArmRule::ends_high, "ends_high"},
+                                                                 {ArmRule::late_high, "late_high"}}};
 
 const char* rule_name(ArmRule rule) {
   for (const auto& [known, name] : kRules) {

@@ -18,33 +18,49 @@ const std::vector<SummaryColumn>& all_columns() {
   static const std::vector<SummaryColumn> columns{
       {"loss", "loss", "Held-out loss at the end, all units high: mean ± sample standard deviation over seeds"},
       {"loss_low", "on low path", "The same with all units on their low path"},
+      {"loss_trained", "as trained",
+       "The same with each unit on the path that it had at the end of training: in recovery or always high, or low"},
+      {"high_change", "- high",
+       "How much higher the loss is than that of the arm `high`, in nats, paired by seed: mean and 95% interval "
+       "(Student's)"},
+      {"trained_change", "as trained - high", "The same as trained"},
       {"loss_change", "- none",
-       "How much higher the loss is than that of the arm `none`, paired by seed: mean and 95% interval"},
-      {"seeds", "seeds", "Cells that have a result"},
+       "How much higher the loss is than that of the arm `none`, in nats, paired by seed: mean and 95% interval "
+       "(Student's)"},
+      {"equivalent", "equal",
+       "Whether that interval (healthy runs: - none, else - high) lies within 0.25% of the loss: no proof of a "
+       "difference where it does not"},
+      {"seeds", "n", "Seeds that have a result"},
       {"gap_closed", "gap closed",
-       "({low} - arm) / ({low} - high), paired by seed: mean and 95% interval; `no gap` where {low} - high is not "
-       "above its noise"},
+       "Mean of {low} - arm over mean of {low} - high, paired by seed, with its 95% interval (Fieller's); `no gap` "
+       "where {low} - high is not above its noise"},
+      {"gap_trained", "as trained", "The same with the losses as trained"},
       {"of_oracle", "of oracle",
-       "(none - arm) / (none - oracle), paired by seed: mean and 95% interval; `no gain` where the oracle wins nothing "
-       "above its noise"},
+       "Mean of none - arm over mean of none - oracle, likewise; `no gain` where the oracle wins nothing above its "
+       "noise"},
       {"share_mean", "% in recovery", "Mean share of the units in recovery, over steps"},
       {"share_peak", "% peak", "Largest share of the units in recovery"},
       {"oracle_use", "x oracle", "The mean share against the oracle's"},
-      {"high_mean", "% on high path", "Mean share of the units that ran high, for any reason"},
+      {"high_mean", "% on high path", "Mean share of the units that ran high, for any reason, without reruns"},
+      {"high_total", "% high", "Unit-steps in high precision for any reason, reruns included"},
+      {"high_cost", "% multiply-adds", "The same of the multiply-adds of units"},
+      {"rule_share", "% changed", "Steps whose update the rival's rule changed"},
       {"high_parts", "% acute/standing/reruns",
        "Unit-steps in high precision because of the controller, by reason: acute recovery, standing recovery, and "
        "reruns, which the budget does not limit"},
       {"risks_per_thousand", "risks/1000", "Units at risk per thousand unit-steps"},
       {"admissions", "recoveries", "Recoveries that began, per run"},
       {"skipped_updates", "skipped", "Updates that were not applied (not finite, or left out on purpose), per run"},
-      {"recall", "recall", "Injected faults that a recovery met"},
+      {"recall", "recall",
+       "Injected faults that a recovery met, of all seeds, with the 95% interval (Clopper-Pearson)"},
       {"harmful", "harmful",
        "Injected faults that moved the gradient by more than a tenth + those whose layer ran high all the time, so "
        "that it is unknown; of all seeds"},
       {"harmful_recall", "recall",
-       "Of these, the ones that were met: a recovery began from their first step to one after the last, or the layer "
-       "ran high in one of them; of a transient fault, its step was run again"},
-      {"precision", "precision", "Recoveries that began in an injected fault"},
+       "Of these, the ones that were met: a recovery began from their first step to their last, or the layer ran high "
+       "in one of them; of a transient fault, its step was run again; with the 95% interval (Clopper-Pearson)"},
+      {"precision", "precision", "Recoveries that began in an injected fault, of all seeds, likewise"},
+      {"false_alarms", "false/million", "Recoveries that began outside faults, per million unit-steps"},
       {"delay", "delay", "Steps from the beginning of a fault to its recovery, if one began"},
       {"largest_delay", "longest", "The longest of these, of all seeds"},
       {"trials", "trials", "Steps that were run again in high precision, per run"},
@@ -63,36 +79,24 @@ using Keys = std::vector<std::string_view>;
 
 /// What each kind of table shows, in its order. Under faults what was won comes first, then how.
 const Keys& keys_of(SummaryKind kind) {
-  static const Keys stress{"loss",       "loss_low",        "seeds",
-                           "gap_closed", "share_mean",      "share_peak",
-                           "high_mean",  "high_parts",      "risks_per_thousand",
-                           "admissions", "skipped_updates", "recall",
-                           "precision",  "delay",           "trials",
-                           "step_ms",    "step_ratio"};
-  static const Keys faults{"loss",
-                           "seeds",
-                           "gap_closed",
-                           "of_oracle",
-                           "share_mean",
-                           "share_peak",
-                           "high_parts",
-                           "oracle_use",
-                           "step_ratio",
-                           "harmful",
-                           "harmful_recall",
-                           "precision",
-                           "delay",
-                           "largest_delay",
-                           "trials",
-                           "verdicts",
-                           "trials_per_harmful",
-                           "rerun_time",
-                           "skipped_updates",
+  static const Keys stress{"loss",        "loss_low",        "loss_trained", "seeds",
+                           "high_change", "trained_change",  "equivalent",   "gap_closed",
+                           "gap_trained", "share_mean",      "share_peak",   "high_mean",
+                           "high_total",  "high_cost",       "high_parts",   "risks_per_thousand",
+                           "admissions",  "skipped_updates", "recall",       "precision",
+                           "delay",       "trials",          "step_ms",      "step_ratio"};
+  static const Keys faults{"loss",       "loss_trained",       "seeds",       "high_change",     "trained_change",
+                           "equivalent", "gap_closed",         "gap_trained", "of_oracle",       "share_mean",
+                           "share_peak", "high_total",         "high_cost",   "high_parts",      "oracle_use",
+                           "step_ms",    "step_ratio",         "recall",      "harmful",         "harmful_recall",
+                           "precision",  "false_alarms",       "delay",       "largest_delay",   "trials",
+                           "verdicts",   "trials_per_harmful", "rerun_time",  "skipped_updates", "rule_share",
                            "replays"};
   static const Keys healthy{
-      "loss",       "seeds",  "loss_change", "share_mean", "share_peak", "high_parts", "risks_per_thousand",
-      "admissions", "trials", "verdicts",    "rerun_time", "step_ms",    "step_ratio", "skipped_updates",
-      "replays"};
+      "loss",       "loss_trained",    "seeds",      "loss_change", "high_change", "equivalent",
+      "share_mean", "share_peak",      "high_total", "high_cost",   "high_parts",  "risks_per_thousand",
+      "admissions", "false_alarms",    "trials",     "verdicts",    "rerun_time",  "step_ms",
+      "step_ratio", "skipped_updates", "rule_share", "replays"};
   if (kind == SummaryKind::stress) return stress;
   return kind == SummaryKind::faults ? faults : healthy;
 }
@@ -112,11 +116,9 @@ SummaryColumn named(SummaryColumn column, std::string_view low) {
   return column;
 }
 
-/// Whether a column says anything. Where there are many, a count that is 0 everywhere does not, nor does the number of
-/// seeds where every arm has all.
+/// Whether a column says anything. Where there are many, a count that is 0 everywhere does not.
 bool is_used(const std::string& key, const Comparison& comparison, const std::vector<SummaryRow>& rows) {
   double usual = -1;
-  if (comparison.kind != SummaryKind::stress && key == "seeds") usual = static_cast<double>(comparison.seeds);
   if (comparison.kind != SummaryKind::stress && (key == "replays" || key == "skipped_updates")) usual = 0;
   return std::any_of(rows.begin(), rows.end(), [&](const SummaryRow& row) {
     const auto found = row.cells.find(key);

@@ -8,101 +8,11 @@
 #include <functional>
 
 #include "gnmr/lab/gap.h"
+#include "gnmr/lab/proportion.h"
+#include "gnmr/lab/summary_cell.h"
 
 namespace gnmr::lab {
 namespace {
-
-using Cells = std::vector<CellResult>;
-
-std::string with_spread(const Estimate& estimated, const char* form) {
-  std::string text = fmt::format(fmt::runtime(form), estimated.mean);
-  if (estimated.spread) text += " ± " + fmt::format(fmt::runtime(form), *estimated.spread);
-  return text;
-}
-
-/// A figure over seeds: mean and spread. Where one is not finite the text says so and there is no mean.
-SummaryCell over_seeds(const std::vector<double>& numbers, const char* form) {
-  const auto lost = std::count_if(numbers.begin(), numbers.end(), [](double number) { return !std::isfinite(number); });
-  if (lost > 0) {
-    const std::string share = numbers.size() > 1 ? fmt::format(" ({} of {})", lost, numbers.size()) : "";
-    return {.text = "diverged" + share, .value = std::nan("")};
-  }
-  const Estimate estimated = estimate(numbers);
-  SummaryCell cell{.text = with_spread(estimated, form), .value = estimated.mean};
-  if (estimated.half_width) {
-    cell.low = estimated.mean - *estimated.half_width;
-    cell.high = estimated.mean + *estimated.half_width;
-  }
-  return cell;
-}
-
-std::vector<double> numbers_of(const Cells& cells, const std::function<double(const CellResult&)>& get) {
-  std::vector<double> numbers;
-  for (const CellResult& cell : cells) numbers.push_back(get(cell));
-  return numbers;
-}
-
-const CellResult* with_seed(const Cells& cells, std::int64_t seed) {
-  const auto found =
-      std::find_if(cells.begin(), cells.end(), [&](const CellResult& cell) { return cell.seed == seed; });
-  return found == cells.end() ? nullptr : &*found;
-}
-
-/// Mean and interval in one text; `scale` is 100 for percent.
-SummaryCell with_interval(const Estimate& estimated, const char* form, const char* ends_form, double scale) {
-  SummaryCell cell{.text = fmt::format(fmt::runtime(form), scale * estimated.mean), .value = estimated.mean};
-  if (!estimated.half_width) {
-    cell.text += " (1 seed)";
-    return cell;
-  }
-  cell.low = estimated.mean - *estimated.half_width;
-  cell.high = estimated.mean + *estimated.half_width;
-  cell.text += fmt::format(fmt::runtime(ends_form), scale * *cell.low, scale * *cell.high);
-  return cell;
-}
-
-/// Cells that others are measured by.
-struct Reference {
-  std::string_view name;
-  const Cells& cells;
-};
-
-/// The share of the way from `low` to `best` that the arm goes, seed by seed; none where these are not there with the
-/// same seeds. `nothing` is said where that way is not longer than its noise.
-std::optional<SummaryCell> share_cell(const Cells& arm, const Reference& low, const Reference& best,
-                                      const char* nothing) {
-  std::vector<SeedLosses> seeds;
-  bool low_diverged = false;
-  for (const CellResult& cell : arm) {
-    const CellResult* const low_cell = with_seed(low.cells, cell.seed);
-    const CellResult* const best_cell = with_seed(best.cells, cell.seed);
-    if (low_cell == nullptr || best_cell == nullptr) continue;
-    if (cell.diverged()) return SummaryCell{.text = "diverged", .value = std::nan("")};
-    if (best_cell->diverged()) {
-      return SummaryCell{.text = fmt::format("{} diverged", best.name), .value = std::nan("")};
-    }
-    low_diverged = low_diverged || low_cell->diverged();
-    seeds.push_back({.high = best_cell->loss, .low = low_cell->loss, .arm = cell.loss});
-  }
-  if (seeds.empty()) return std::nullopt;
-  if (low_diverged) return SummaryCell{.text = fmt::format("{} diverged", low.name), .value = std::nan("")};
-  const GapClosed gap = gap_closed(seeds);
-  if (!gap.has_gap()) return SummaryCell{.text = nothing};
-  return with_interval(gap.closed, "{:.0f}%", " [{:.0f}, {:.0f}]", 100);
-}
-
-/// How much more the arm loses than `low`, seed by seed.
-std::optional<SummaryCell> change_cell(const Cells& arm, const Cells& low) {
-  std::vector<double> changes;
-  for (const CellResult& cell : arm) {
-    const CellResult* const low_cell = with_seed(low, cell.seed);
-    if (low_cell == nullptr) continue;
-    if (cell.diverged() || low_cell->diverged()) return SummaryCell{.text = "diverged", .value = std::nan("")};
-    changes.push_back(cell.loss - low_cell->loss);
-  }
-  if (changes.empty()) return std::nullopt;
-  return with_interval(estimate(changes), "{:+.4f}", " [{:+.4f}, {:+.4f}]", 1);
-}
 
 /// Fills the row of one arm that has cells.
 class RowBuilder {
@@ -113,11 +23,10 @@ class RowBuilder {
   void add_losses() {
     add(
         "loss", [](const CellResult& cell) { return cell.loss; }, "{:.4f}");
-    const bool has_low =
-        std::all_of(cells_.begin(), cells_.end(), [](const CellResult& cell) { return cell.loss_low.has_value(); });
-    if (has_low)
-      add(
-          "loss_low", [](const CellResult& cell) { return *cell.loss_low; }, "{:.4f}");
+    add_if_known(
+        "loss_low", [](const CellResult& cell) { return cell.losses.low; }, 1, "{:.4f}");
+    add_if_known(
+        "loss_trained", [](const CellResult& cell) { return cell.losses.trained; }, 1, "{:.4f}");
     const auto count = static_cast<double>(cells_.size());
     std::string text = fmt::format("{}", cells_.size());
     if (cells_.size() < comparison_.seeds) text += fmt::format(" of {}", comparison_.seeds);
@@ -129,10 +38,19 @@ class RowBuilder {
     const Reference low{comparison_.low(), comparison_.cells_of(comparison_.low())};
     const Reference high{comparison_.high(), comparison_.cells_of(comparison_.high())};
     const Reference oracle{comparison_.oracle(), comparison_.cells_of(comparison_.oracle())};
+    const bool healthy = comparison_.kind == SummaryKind::healthy;
+    if (row_.arm != high.name && rule != ArmRule::apart) add_differences(high.cells);
     if (row_.arm == low.name) return;
-    if (comparison_.kind == SummaryKind::healthy) put("loss_change", change_cell(cells_, low.cells));
+    if (healthy) put("loss_change", change_cell(cells_, low.cells));
+    if (healthy) put("equivalent", equivalence_cell(cells_, low.cells));
     if (row_.arm == high.name || rule == ArmRule::apart) return;
     put("gap_closed", share_cell(cells_, low, high, "no gap"));
+    const std::optional<Cells> own_trained = as_trained(cells_);
+    const std::optional<Cells> low_trained = as_trained(low.cells);
+    const std::optional<Cells> high_trained = as_trained(high.cells);
+    if (own_trained && low_trained && high_trained) {
+      put("gap_trained", share_cell(*own_trained, {low.name, *low_trained}, {high.name, *high_trained}, "no gap"));
+    }
     if (comparison_.kind != SummaryKind::faults || row_.arm == oracle.name) return;
     put("of_oracle", share_cell(cells_, low, oracle, "no gain"));
     add_use(oracle.cells);
@@ -147,6 +65,12 @@ class RowBuilder {
     add(
         "high_mean", [&](const CellResult& cell) { return percent(cell.high.mean); }, "{:.1f}");
     add_high_shares();
+    add_if_known(
+        "high_total", [](const CellResult& cell) { return cell.high.total; }, 100, "{:.1f}");
+    add_if_known(
+        "high_cost", [](const CellResult& cell) { return cell.high.cost; }, 100, "{:.1f}");
+    add_if_known(
+        "rule_share", [](const CellResult& cell) { return cell.rule_share; }, 100, "{:.1f}");
     add(
         "risks_per_thousand", [](const CellResult& cell) { return cell.risks_per_thousand; }, "{:.1f}");
     add(
@@ -170,12 +94,23 @@ class RowBuilder {
     row_.cells["step_ratio"] = {.text = fmt::format("{:.2f}", ratio), .value = ratio};
   }
 
-  /// Means over the seeds in which there was something to share.
+  /// Counts of all seeds together; delays are means over the seeds in which there were some.
   void add_detection() {
-    add_detection(
-        "recall", [](const Detection& found) { return 100 * found.recall; }, "{:.0f}%");
-    add_detection(
-        "precision", [](const Detection& found) { return 100 * found.precision; }, "{:.0f}%");
+    std::uint64_t faults = 0;
+    std::uint64_t met = 0;
+    std::uint64_t outside = 0;
+    std::uint64_t admissions = 0;
+    for (const CellResult& cell : cells_) {
+      if (!cell.detection) continue;
+      const Detection& detection = *cell.detection;
+      faults += detection.faults;
+      if (detection.faults > 0) met += rounded(detection.recall * as_number(detection.faults));
+      admissions += cell.admissions;
+      if (cell.admissions > 0) outside += detection.outside.value_or(outside_of(cell));
+    }
+    if (faults > 0) put_proportion("recall", met, faults);
+    if (admissions > 0) put_proportion("precision", admissions - std::min(outside, admissions), admissions);
+    add_false_alarms();
     add_detection(
         "delay", [](const Detection& found) { return found.delay; }, "{:.1f}");
     add_detection(
@@ -206,7 +141,7 @@ class RowBuilder {
     row_.cells["covered"] = {.text = fmt::format("{}", all.covered), .value = as_number(all.covered)};
     if (all.counted() == 0) return;
     if (may_meet_faults()) {
-      row_.cells["harmful_recall"] = {.text = fmt::format("{:.0f}%", 100 * all.recall()), .value = 100 * all.recall()};
+      put_proportion("harmful_recall", all.met + all.covered, all.counted());
     }
     if (counted_trials_ == 0) return;
     const double a_fault = as_number(counted_trials_) / as_number(all.counted());
@@ -234,6 +169,53 @@ class RowBuilder {
   }
 
  private:
+  void add_differences(const Cells& high) {
+    if (row_.arm == comparison_.high()) return;
+    put("high_change", change_cell(cells_, high));
+    if (comparison_.kind != SummaryKind::healthy) put("equivalent", equivalence_cell(cells_, high));
+    const std::optional<Cells> own_trained = as_trained(cells_);
+    if (own_trained) put("trained_change", change_cell(*own_trained, high));
+  }
+
+  /// Admissions that met no fault, in a million unit-steps; where nothing was injected, all of them.
+  void add_false_alarms() {
+    double alarms = 0;
+    double unit_steps = 0;
+    for (const CellResult& cell : cells_) {
+      if (!cell.reruns) return;  // nothing was switched
+      alarms += as_number(cell.detection ? cell.detection->outside.value_or(outside_of(cell)) : cell.admissions);
+      unit_steps += static_cast<double>(cell.units) * static_cast<double>(cell.steps);
+    }
+    if (unit_steps == 0 || comparison_.kind == SummaryKind::stress) return;
+    const double rate = 1e6 * alarms / unit_steps;
+    row_.cells["false_alarms"] = {.text = fmt::format("{:.0f}", rate), .value = rate};
+  }
+
+  static std::uint64_t rounded(double number) {
+    return static_cast<std::uint64_t>(std::llround(std::max(number, 0.0)));
+  }
+
+  /// What earlier files give as a share.
+  static std::uint64_t outside_of(const CellResult& cell) {
+    if (!cell.detection || !std::isfinite(cell.detection->precision)) return 0;
+    return rounded((1 - cell.detection->precision) * as_number(cell.admissions));
+  }
+
+  void put_proportion(const char* key, std::uint64_t hits, std::uint64_t cases) {
+    const Proportion found = proportion(hits, cases);
+    row_.cells[key] = {
+        .text = proportion_text(found), .value = 100 * found.value(), .low = 100 * found.low, .high = 100 * found.high};
+  }
+
+  /// The figure of all cells; nothing where a cell does not have it.
+  void add_if_known(const char* key, const std::function<std::optional<double>(const CellResult&)>& get, double scale,
+                    const char* form) {
+    const auto knows = [&](const CellResult& cell) { return get(cell).has_value(); };
+    if (!std::all_of(cells_.begin(), cells_.end(), knows)) return;
+    add(
+        key, [&](const CellResult& cell) { return scale * *get(cell); }, form);
+  }
+
   /// The means of the cells; none where one of them is of an earlier version.
   void add_high_shares() {
     run::HighShares sums;

@@ -39,7 +39,7 @@ struct TrainLine {
   // Multiply-adds of units in high precision, for any reason and in all passes, in those of one pass of all units.
   std::optional<double> high_cost = {};    // likewise
   std::optional<bool> rule_acted = {};     // whether the rule of a rival changed the update; absent without one
-  std::optional<std::int64_t> batch = {};       // where it has another number than the step: a batch was held (lag 1)
+  std::optional<std::int64_t> batch = {};  // where it has another number than the step: a batch was held (lag 1)
 
   bool operator==(const TrainLine&) const = default;
 };
@@ -47,8 +47,8 @@ struct TrainLine {
 /// One evaluation on held-out data, after the update of `step`.
 struct EvalLine {
   std::int64_t step = 0;
-  std::optional<double> loss_high = {};  // all units in high precision
-  std::optional<double> loss_low = {};   // all units on their low path
+  std::optional<double> loss_high = {};     // all units in high precision
+  std::optional<double> loss_low = {};      // all units on their low path
   std::optional<double> loss_trained = {};  // each unit on the path of the last step; absent in earlier versions
 
   bool operator==(const EvalLine&) const = default;

@@ -59,8 +59,8 @@ struct BatchNumbers {
   Update update = {};
   std::optional<bool> rule_acted = {};  // whether a rival's rule changed the update; none without a rule
   bool held = false;                    // by a gate
-  double seconds = 0;        // of the run, all of it, but for
-  double aside_seconds = 0;  // what only an experiment measures
+  double seconds = 0;                   // of the run, all of it, but for
+  double aside_seconds = 0;             // what only an experiment measures
 };
 
 /// The update that gradients with these sums of squares make, clipped at `largest_norm` (0: not clipped). One that is

@@ -26,7 +26,7 @@ struct Step {
   std::int64_t recovered = 0;
   std::int64_t standing = 0;  // of these
   std::int64_t high = 0;
-  double high_cost = 0;  // shares of the multiply-adds in high precision, summed over its passes
+  double high_cost = 0;      // shares of the multiply-adds in high precision, summed over its passes
   double seconds = 0;        // of all of it, but for
   double aside_seconds = 0;  // what only an experiment measures
 

@@ -41,8 +41,8 @@ TEST_F(Cell, FiguresAreThoseOfTheFiles) {
   EXPECT_EQ(cell->steps, 40);
   EXPECT_EQ(cell->units, 4);
   EXPECT_DOUBLE_EQ(cell->loss, 2);
-  EXPECT_DOUBLE_EQ(*cell->loss_low, 2.5);
-  EXPECT_NEAR(cell->train_loss_tail, 5 - 0.01 * (37 + 38 + 39 + 40) / 4.0, 1e-12);
+  EXPECT_DOUBLE_EQ(*cell->losses.low, 2.5);
+  EXPECT_NEAR(cell->losses.train_tail, 5 - 0.01 * (37 + 38 + 39 + 40) / 4.0, 1e-12);
   EXPECT_EQ(cell->skipped_updates, 1);
   EXPECT_NEAR(cell->step_ms, 20.5, 1e-9);
   // Admitted after step 30, so in recovery in steps 31 to 40: ten of forty steps, one unit of four.
@@ -162,7 +162,7 @@ TEST_F(Cell, WithoutARecipeEverythingRunsHighAndThereIsNoLowLoss) {
   const std::optional<CellResult> cell = measure_run(folder_.file("run"));
   ASSERT_TRUE(cell.has_value());
   EXPECT_EQ(cell->high.mean, 1);
-  EXPECT_FALSE(cell->loss_low.has_value());
+  EXPECT_FALSE(cell->losses.low.has_value());
 }
 
 TEST_F(Cell, ARunThatIsNotOverHasNoResult) {
@@ -195,17 +195,24 @@ TEST_F(Cell, AResultReadsBackAsItWasWritten) {
                   .run = "runs/gnmr-seed-3",
                   .steps = 9,
                   .loss = 1.25,
-                  .loss_low = std::numeric_limits<double>::infinity(),
-                  .train_loss_tail = 1.5,
+                  .losses = {.low = std::numeric_limits<double>::infinity(), .trained = 1.375, .train_tail = 1.5},
                   .share_mean = 0.1,
                   .share_peak = 0.2,
-                  .high = {.mean = 0.3},
+                  .high = {.mean = 0.3, .total = 0.35, .cost = 0.4},
                   .risks_per_thousand = 4.5,
                   .admissions = 6,
                   .skipped_updates = 2,
                   .step_ms = 70.5,
                   .units = 28,
                   .detection = Detection{.faults = 4, .recall = 0.5, .precision = std::nan(""), .delay = 1.5},
+                  .rule_share = 0.04,
+                  .origin = {.commit = "abc",
+                             .torch = "2.13.0",
+                             .device = "cpu",
+                             .threads = 1,
+                             .lag = 1,
+                             .patrol = 0.05,
+                             .data = "9 bytes"},
                   .note = "a note"};
   const std::string text = write_cell(cell);
   EXPECT_EQ(write_cell(parse_cell(text, "cell")), text);

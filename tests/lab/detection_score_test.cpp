@@ -38,11 +38,11 @@ TEST(DetectionScore, CountsAFaultFoundInItsFirstStepWithDelayZero) {
   EXPECT_EQ(score.mean_delay(), 0.0);
 }
 
-TEST(DetectionScore, FindsAFaultUpToOneStepAfterItsLast) {
-  EXPECT_EQ(play({0, 1, 1, 0, 0}, {3}, 1).found(), 1u);
-  EXPECT_EQ(play({0, 1, 1, 0, 0}, {3}, 1).mean_delay(), 2.0);
-  EXPECT_EQ(play({0, 1, 1, 0, 0}, {4}, 1).found(), 0u);
-  EXPECT_EQ(play({0, 1, 1, 0, 0}, {4}, 1).precision(), 0.0);
+TEST(DetectionScore, FindsAFaultUpToItsLastStep) {
+  EXPECT_EQ(play({0, 1, 1, 0, 0}, {2}, 1).found(), 1u);
+  EXPECT_EQ(play({0, 1, 1, 0, 0}, {2}, 1).mean_delay(), 1.0);
+  EXPECT_EQ(play({0, 1, 1, 0, 0}, {3}, 1).found(), 0u);
+  EXPECT_EQ(play({0, 1, 1, 0, 0}, {3}, 1).precision(), 0.0);
 }
 
 TEST(DetectionScore, CountsAFaultAsFoundWhereTheUnitIsInRecoveryAlready) {

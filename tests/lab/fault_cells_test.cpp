@@ -67,11 +67,11 @@ TEST(FaultCells, OtherConditionsAreNotCompared) {
   // The default text is each machine's own.
   FaultCell here = cell("saturate", "none", 0);
   FaultCell there = cell("saturate", "trial", 0);
-  here.result.data = "a1";
+  here.result.origin.data = "a1";
   EXPECT_NO_THROW(merge_cells({here, there})) << "not known: from before it was kept";
-  there.result.data = "b2";
+  there.result.origin.data = "b2";
   EXPECT_NE(test::error_of<Error>([&] { merge_cells({here, there}); }).find("the text itself"), std::string::npos);
-  there.result.data = "a1";
+  there.result.origin.data = "a1";
   EXPECT_NO_THROW(merge_cells({here, there}));
 }
 
@@ -82,7 +82,7 @@ TEST(FaultCells, AFileReadsBackAsItWasWritten) {
   rich.result.reruns = Reruns{.numeric = 6, .common = 1, .unlocated = 2, .replays = 0, .time_share = 0.05};
   rich.result.detection =
       Detection{.faults = 9, .recall = 0.8, .precision = 0.7, .delay = 0.5, .largest_delay = 3, .outside = 2};
-  rich.result.data = "a1b2";
+  rich.result.origin.data = "a1b2";
   const std::string lines = cell_lines({cell("none", "trial", 0), rich});
   test::put_file(folder.file("cells.jsonl"), lines);
   const std::vector<FaultCell> read = cells_in_file(folder.file("cells.jsonl"));

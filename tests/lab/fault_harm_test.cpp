@@ -47,15 +47,15 @@ TEST(FaultHarm, AFaultIsHarmfulWhereOneOfItsStepsMovedTheGradient) {
             0U);
 }
 
-TEST(FaultHarm, AnAdmissionMeetsItUpToOneStepAfterItsLast) {
+TEST(FaultHarm, AnAdmissionMeetsItUpToItsLastStep) {
   const auto met = [](const std::string& unit, std::int64_t step) {
     const io::Journal journal = admitting(unit, step);
     return fault_harm(std::vector{fault()}, harm(10, 14, 1), &journal).met;
   };
   EXPECT_EQ(met("a", 9), 0U);
   EXPECT_EQ(met("a", 10), 1U);
-  EXPECT_EQ(met("a", 15), 1U);
-  EXPECT_EQ(met("a", 16), 0U);
+  EXPECT_EQ(met("a", 14), 1U);
+  EXPECT_EQ(met("a", 15), 0U);
   EXPECT_EQ(met("b", 12), 0U);
 }
 

@@ -55,6 +55,7 @@ TEST(FaultSuite, EveryArmIsValidUnderEveryFault) {
   }
   EXPECT_EQ(choose_fault_arms(Texts{"all"}).size(), fault_arms().size());
   EXPECT_EQ(choose_fault_arms(Texts{"required", "patrol"}).size(), required_fault_arms().size() + 1);
+  EXPECT_EQ(choose_fault_arms(Texts{"rivals"}).size(), 4u);
   EXPECT_NE(test::error_of<Error>([] { choose_fault_arms(Texts{"none", "random"}); }).find("trial"), std::string::npos);
 }
 
@@ -99,6 +100,11 @@ TEST(FaultSuite, ArmsChangeWhatDefinesThem) {
   EXPECT_EQ(changed("trial-no-patrol"), Texts{"patrol"});
   EXPECT_EQ(changed("gnmr-only"), (Texts{"patrol", "delta_tau", "fall_tau"}));
   EXPECT_EQ(changed("no-budget"), Texts{"max_o"});
+  EXPECT_EQ(changed("oracle-unlimited"), (Texts{"oracle", "max_o", "selector", "coarse_error"}));
+  EXPECT_EQ(changed("no-faults"), (Texts{"controller", "faults", "harm", "selector", "coarse_error"}));
+  EXPECT_EQ(changed("patrol-replay"), (Texts{"refresh", "selector", "guard", "coarse_error"}));
+  EXPECT_EQ(changed("standing"), (Texts{"refresh", "tau", "delta_tau", "fall_tau", "selector"}));
+  EXPECT_EQ(changed("down-o-high"), (Texts{"always_high", "controller", "selector", "coarse_error"}));
 }
 
 TEST(FaultSuite, AHealthyRunHasNoFaultsAndNoHarm) {

@@ -28,6 +28,7 @@ void add(std::vector<FaultCell>& cells, const std::string& fault, const std::str
     if (arm == "oracle") result.harm = FaultHarm{.faults = 10, .covered = 10};
     if (arm == "trial") {
       if (fault != "none") result.harm = FaultHarm{.faults = 10, .harmful = 8, .met = 7, .covered = 2};
+      result.admissions = 12;
       result.reruns = Reruns{.numeric = 8, .common = 1, .unlocated = 1, .time_share = 0.2};
       result.detection = Detection{.faults = 10,
                                    .recall = 0.9,
@@ -69,9 +70,13 @@ TEST(FaultTables, ARowSaysWhatWasWonFoundAndPaid) {
   EXPECT_EQ(trial.cells.at("share_mean").text, "6.0");
   EXPECT_EQ(trial.cells.at("oracle_use").text, "1.50");
   EXPECT_EQ(trial.cells.at("harmful").text, "24 + 6");
-  EXPECT_EQ(trial.cells.at("harmful_recall").text, "90%");
-  EXPECT_EQ(trial.cells.at("precision").text, "75%");
+  EXPECT_EQ(trial.cells.at("harmful_recall").text, "27 of 30 [73, 98]");
+  EXPECT_EQ(trial.cells.at("precision").text, "27 of 36 [58, 88]");
   EXPECT_EQ(trial.cells.at("outside").text, "3.0");
+  // Nine in three runs of 300 steps with 28 units.
+  EXPECT_NEAR(*trial.cells.at("false_alarms").value, 1e6 * 9 / (3 * 300 * 28), 1e-9);
+  EXPECT_EQ(trial.cells.at("high_change").text, "+0.2500 [+0.2500, +0.2500]");
+  EXPECT_EQ(trial.cells.at("equivalent").text, "no");
   EXPECT_EQ(trial.cells.at("verdicts").text, "8.0/1.0/1.0");
   EXPECT_EQ(trial.cells.at("delay").text, "0.5");
   EXPECT_EQ(trial.cells.at("largest_delay").text, "2");
@@ -81,7 +86,7 @@ TEST(FaultTables, ARowSaysWhatWasWonFoundAndPaid) {
   EXPECT_EQ(trial.cells.at("step_ratio").text, "1.50");
   const SummaryRow& oracle = row_of(tables[0].summary, "oracle");
   EXPECT_EQ(oracle.cells.at("gap_closed").text, "80% [80, 80]");
-  EXPECT_EQ(oracle.cells.at("harmful_recall").text, "100%");
+  EXPECT_EQ(oracle.cells.at("harmful_recall").text, "30 of 30 [88, 100]");
   EXPECT_FALSE(oracle.cells.contains("of_oracle"));
   // What sends nobody to recovery meets nothing, and what is 0 everywhere takes no room.
   EXPECT_FALSE(row_of(tables[0].summary, "zclip").cells.contains("harmful_recall"));
@@ -121,10 +126,10 @@ TEST(FaultTables, TheOverviewHasAColumnAFault) {
 
 TEST(FaultTables, MarkdownHasTheOverviewAndATableAFault) {
   const std::string text = fault_tables_markdown(sample());
-  for (const char* part :
-       {"| arm | saturate (cast) | wrong-rows (after-cast) | loss - none |",
-        "| trial | 75% [75, 75] | 75% [75, 75] | +0.0100 [+0.0100, +0.0100] |",
-        "\n## wrong-rows (after-cast)\n\nsteps=300, seeds 0 1 2\n\n| arm | loss |", "- *gap closed*: (none - arm)"}) {
+  for (const char* part : {"| arm | saturate (cast) | wrong-rows (after-cast) | loss - none |",
+                           "| trial | 75% [75, 75] | 75% [75, 75] | +0.0100 [+0.0100, +0.0100] |",
+                           "\n## wrong-rows (after-cast)\n\nsteps=300, seeds 0 1 2\n\n| arm | loss |",
+                           "- *gap closed*: Mean of none - arm"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   }
   EXPECT_EQ(text, fault_tables_markdown(sample()));

@@ -46,8 +46,33 @@ TEST(Gap, SharesArePairedBySeed) {
   const GapClosed gap = gap_closed(std::vector<SeedLosses>{{1.0, 1.2, 1.1}, {2.0, 2.2, 2.05}, {3.0, 3.2, 3.1}});
   ASSERT_TRUE(gap.has_gap());
   EXPECT_NEAR(gap.gap.mean, 0.2, 1e-12);
-  EXPECT_NEAR(gap.closed.mean, (0.5 + 0.75 + 0.5) / 3, 1e-12);
-  EXPECT_NEAR(*gap.closed.half_width, 4.302652730 * 0.25 / std::sqrt(3.0) / std::sqrt(3.0), 1e-9);
+  EXPECT_NEAR(gap.closed.value, (0.5 + 0.75 + 0.5) / 3, 1e-12);
+  // All gaps are alike: Student's interval of the gains over the gap.
+  const double half_width = 4.302652730 * 0.25 / std::sqrt(3.0) / std::sqrt(3.0);
+  EXPECT_NEAR(*gap.closed.low, gap.closed.value - half_width, 1e-6);
+  EXPECT_NEAR(*gap.closed.high, gap.closed.value + half_width, 1e-6);
+}
+
+TEST(Gap, ASmallGapDoesNotDecide) {
+  // Of the second seed alone 120% is closed: a mean of ratios would say 94%.
+  const GapClosed gap = gap_closed(std::vector<SeedLosses>{{1.0, 2.0, 1.5}, {1.0, 1.5, 0.9}, {1.0, 1.9, 0.9}});
+  EXPECT_NEAR(gap.closed.value, (0.5 + 0.6 + 1.0) / (1.0 + 0.5 + 0.9), 1e-12);
+}
+
+TEST(Gap, AtTheEndsOfAFiellerIntervalTheDifferenceTouchesNought) {
+  const std::vector<double> parts{0.11, 0.14, 0.05, 0.16, 0.12};
+  const std::vector<double> wholes{0.20, 0.22, 0.11, 0.19, 0.15};
+  const Ratio ratio = ratio_of_means(parts, wholes);
+  ASSERT_TRUE(ratio.low && ratio.high);
+  EXPECT_EQ(ratio.count, 5U);
+  EXPECT_LT(*ratio.low, ratio.value);
+  EXPECT_GT(*ratio.high, ratio.value);
+  for (const double end : {*ratio.low, *ratio.high}) {
+    std::vector<double> differences;
+    for (std::size_t pair = 0; pair < parts.size(); ++pair) differences.push_back(parts[pair] - end * wholes[pair]);
+    const Estimate difference = estimate(differences);
+    EXPECT_NEAR(std::abs(difference.mean), *difference.half_width, 1e-12);
+  }
 }
 
 TEST(Gap, NoiseIsNoGap) {
@@ -59,13 +84,13 @@ TEST(Gap, NoiseIsNoGap) {
 TEST(Gap, OneSeedHasNoInterval) {
   const GapClosed gap = gap_closed(std::vector<SeedLosses>{{1.0, 1.5, 1.1}});
   ASSERT_TRUE(gap.has_gap());
-  EXPECT_NEAR(gap.closed.mean, 0.8, 1e-12);
-  EXPECT_FALSE(gap.closed.half_width.has_value());
+  EXPECT_NEAR(gap.closed.value, 0.8, 1e-12);
+  EXPECT_FALSE(gap.closed.low.has_value());
 }
 
 TEST(Gap, AnArmMayCloseMoreThanAllOrLessThanNothing) {
-  EXPECT_NEAR(gap_closed(std::vector<SeedLosses>{{1.0, 2.0, 0.5}}).closed.mean, 1.5, 1e-12);
-  EXPECT_NEAR(gap_closed(std::vector<SeedLosses>{{1.0, 2.0, 2.5}}).closed.mean, -0.5, 1e-12);
+  EXPECT_NEAR(gap_closed(std::vector<SeedLosses>{{1.0, 2.0, 0.5}}).closed.value, 1.5, 1e-12);
+  EXPECT_NEAR(gap_closed(std::vector<SeedLosses>{{1.0, 2.0, 2.5}}).closed.value, -0.5, 1e-12);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "gnmr/core/error.h"
@@ -15,6 +16,13 @@ namespace gnmr::lab {
 namespace {
 
 using Texts = std::vector<std::string>;
+
+/// The place of an arm of `gnmr lab stress`.
+std::size_t place_of(const std::string& name) {
+  const std::vector<Arm>& all = stress_arms();
+  return static_cast<std::size_t>(
+      std::find_if(all.begin(), all.end(), [&](const Arm& arm) { return arm.name == name; }) - all.begin());
+}
 
 class SuiteTest : public ::testing::Test {
  protected:
@@ -36,9 +44,9 @@ class SuiteTest : public ::testing::Test {
 
 TEST_F(SuiteTest, CellsAreArmsTimesSeedsEachBehindWhatItNeeds) {
   const Suite suite = Suite::open(request());
-  ASSERT_EQ(suite.cells().size(), 20U);
+  ASSERT_EQ(suite.cells().size(), 2 * stress_arms().size());
   EXPECT_EQ(suite.cells()[0].name, "high-seed0");
-  EXPECT_EQ(suite.cells()[10].seed, 1);
+  EXPECT_EQ(suite.cells()[stress_arms().size()].seed, 1);
   for (std::size_t cell = 0; cell < suite.cells().size(); ++cell) {
     const PlannedCell& planned = suite.cells()[cell];
     const std::string& needs = suite.arms()[planned.arm].arm.needs;
@@ -82,7 +90,7 @@ TEST_F(SuiteTest, ASecondSuiteInTheSameFolderIsRefusedUnlessResumed) {
   EXPECT_NE(refusal(request()).find("--resume"), std::string::npos);
   SuiteRequest again = request();
   again.resume = true;
-  EXPECT_EQ(Suite::open(again).cells().size(), 20U);
+  EXPECT_EQ(Suite::open(again).cells().size(), 2 * stress_arms().size());
 }
 
 TEST_F(SuiteTest, AResumedSuiteKeepsItsSettings) {
@@ -130,6 +138,27 @@ TEST_F(SuiteTest, RandomUnitsGetTheShareOfTheDetectorAndOneUnitWhereItUsedNone) 
   EXPECT_THROW(suite.settings_of(cell, nullptr, note), Error);
 }
 
+TEST_F(SuiteTest, RandomUnitsCanHaveAllOfTheHighPrecisionOfTheDetector) {
+  const Suite suite = Suite::open(request());
+  const PlannedCell cell{.name = "random-total-seed1", .arm = place_of("random-total"), .seed = 1};
+  CellResult gnmr{.share_mean = 0.0625, .high = {.total = 0.25}, .units = 4};
+  std::string note;
+  EXPECT_EQ(suite.settings_of(cell, &gnmr, note).random_units, Texts{"0.25"});
+  gnmr.high.total = 1.5;
+  EXPECT_EQ(suite.settings_of(cell, &gnmr, note).random_units, Texts{"0.99"});
+  EXPECT_NE(note, "");
+  gnmr.high.total.reset();
+  EXPECT_THROW(suite.settings_of(cell, &gnmr, note), Error) << "a result of before";
+}
+
+TEST_F(SuiteTest, EverythingIsHighInTheLastSteps) {
+  const Suite suite = Suite::open(request());
+  std::string note;
+  const PlannedCell cell{.name = "late-high-seed0", .arm = place_of("late-high")};
+  // The last 15% of 40 steps are six.
+  EXPECT_EQ(suite.settings_of(cell, nullptr, note).set, Texts{"*=high@35:"});
+}
+
 TEST_F(SuiteTest, EndsAreTheFirstAndTheLastBlock) {
   const Suite suite = Suite::open(request());
   test::FakeRun low;
@@ -137,7 +166,8 @@ TEST_F(SuiteTest, EndsAreTheFirstAndTheLastBlock) {
   test::write_fake_run(low);
   const CellResult result{.run = "runs/low-seed0"};
   std::string note;
-  const run::TrainSettings settings = suite.settings_of({.name = "ends-high-seed0", .arm = 5}, &result, note);
+  const run::TrainSettings settings =
+      suite.settings_of({.name = "ends-high-seed0", .arm = place_of("ends-high")}, &result, note);
   EXPECT_EQ(settings.always_high, (Texts{"layers.0.*", "layers.1.*"}));
 }
 
@@ -189,7 +219,7 @@ TEST_F(SuiteTest, FilesOfBeforeDoNotSayWhatAnArmNeeds) {
   test::put_file(folder_.file("suite/suite.json"), file.dump());
   const Suite suite = Suite::load(folder_.file("suite"));
   EXPECT_EQ(suite.arms()[4].arm.needs, "gnmr");
-  EXPECT_EQ(suite.arms()[5].arm.needs, "low");
+  EXPECT_EQ(suite.arms()[place_of("ends-high")].arm.needs, "low");
   EXPECT_EQ(suite.fault(), "");
 }
 
@@ -213,6 +243,14 @@ TEST(Regimes, NamesAreKnownAndEveryCombinationIsValid) {
   }
   EXPECT_NE(test::error_of<Error>([] { find_regime("int5"); }).find("int4-act"), std::string::npos);
   EXPECT_THROW(choose_arms(Texts{"hihg"}), Error);
+  EXPECT_EQ(choose_arms(Texts{"all"}).size(), stress_arms().size());
+  const std::vector<Arm> swept = choose_arms(Texts{"paper:tau=1.5,lock_steps=20", "low"});
+  ASSERT_EQ(swept.size(), 2U);
+  EXPECT_EQ(swept[0].name, "low");
+  const run::TrainSettings paper = settings_from_texts(swept[1].texts);
+  EXPECT_EQ(paper.options.tau, 1.5);
+  EXPECT_EQ(paper.options.lock_steps, 20);
+  EXPECT_EQ(paper.options.noise_factor, Options::preset("paper").noise_factor) << "the rest of the preset";
   EXPECT_NE(test::error_of<Error>([] { choose_arms(Texts{"high", "random"}); }).find("gnmr"), std::string::npos);
 }
 

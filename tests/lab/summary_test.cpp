@@ -29,7 +29,7 @@ class SummaryTest : public ::testing::Test {
       all.push_back(CellResult{.arm = suite.arms()[cell.arm].arm.name,
                                .seed = cell.seed,
                                .loss = losses[cell.arm][seed],
-                               .loss_low = losses[cell.arm][seed],
+                               .losses = {.low = losses[cell.arm][seed]},
                                .share_mean = 0.05,
                                .step_ms = 10.0 * static_cast<double>(cell.arm + 1),
                                .units = 4});
@@ -104,7 +104,7 @@ TEST_F(SummaryTest, TheFileHasTheFormThatReportsRead) {
   EXPECT_EQ(file["version"], 1);
   EXPECT_EQ(file["columns"][0]["key"], "loss");
   EXPECT_EQ(file["rows"][2]["arm"], "gnmr");
-  EXPECT_EQ(file["rows"][2]["cells"]["recall"]["text"], "50%");
+  EXPECT_EQ(file["rows"][2]["cells"]["recall"]["text"], "2 of 4 [7, 93]");
   EXPECT_TRUE(file["rows"][2]["cells"]["gap_closed"]["low"].is_number());
 }
 
