@@ -37,7 +37,7 @@ using Texts = std::vector<std::string>;
   X(Texts, data, {}, "Data", "FILE...",                                                                                \
     "Text, read as bytes, or .bin files of 16-bit tokens; none: the Python standard library's sources")                \
   X(double, held_out, 0.05, "Data", "SHARE", "Share of the data that is never trained on, for evaluation")             \
-  X(std::int64_t, then_at, 0, "Data", "N", "The run changes at this step, as the next two say; 0: never")               \
+  X(std::int64_t, then_at, 0, "Data", "N", "The run changes at this step, as the next two say; 0: never")              \
   X(Texts, then_data, {}, "Data", "FILE...",                                                                           \
     "From then on this text, also for evaluation; @shifted: the same text with 128 added to each byte")                \
   X(double, then_lr, 0, "Data", "X", "From then on this highest learning rate; 0: as before")                          \
@@ -157,7 +157,8 @@ TrainSettings read_settings(const io::JsonObject& object);
 /// What shapes data, weights and arithmetic must be equal, so that the run goes on bit for bit. These may change: where
 /// and how often something is written (`out`, `label`, `resume`, `resume_step`, `eval_every`, `eval_batches`,
 /// `checkpoint_every`, `keep_checkpoints`, `checkpoint_retry`, `signals_every`, `evidence`, `norms`, `errors`), what is
-/// there already (`init`; `data` and `then_data`, whose content is compared by its fingerprint, not by its paths), memory against time
+/// there already (`init`; `data` and `then_data`, whose content is compared by its fingerprint, not by its paths),
+/// memory against time
 /// (`recompute`, `graphs`, `recast_weights`), and control (`controller`, its options, `watch_steps`, `set`,
 /// `random_units`, `patrol`, `refresh`, `evidence_from`, `disarm_after`), with which the run is from then on another
 /// one.

@@ -21,7 +21,7 @@ using run::RandomStream;
 
 constexpr std::int64_t kHeldOutStretchTokens = 65536;  // about so long, where there is enough data
 constexpr std::int64_t kMostStretches = 64;
-constexpr std::int64_t kBytes = 256;           // that there are
+constexpr std::int64_t kBytes = 256;                  // that there are
 constexpr std::int64_t kEvaluationSeed = 0x6e6d7267;  // any fixed number
 
 // A permutation of 0..size-1 without a table: a balanced Feistel network over the next even number of bits, walked

@@ -103,8 +103,7 @@ void RunBuilder::open_model() {
   const ModelPlan model = makers_.plan_model(settings, device_of(settings.device));
   const DataSettings data = data_settings(settings, model.vocabulary, parts_.ranks);
   if (model.vocabulary > 0 && !settings.then_data.empty()) {
-    parts_.data =
-        std::make_unique<ChangingData>(data, data_after_change(data, settings.then_data), settings.then_at);
+    parts_.data = std::make_unique<ChangingData>(data, data_after_change(data, settings.then_data), settings.then_at);
   } else if (model.vocabulary > 0) {
     parts_.data = std::make_unique<Data>(data);
   } else {

@@ -33,8 +33,7 @@ inline double highest_rate(const Schedule& schedule, std::int64_t step) {
 inline double learning_rate(const Schedule& schedule, std::int64_t step) {
   const double highest = highest_rate(schedule, step);
   if (step < schedule.warmup_steps) {
-    return highest * static_cast<double>(std::max<std::int64_t>(step, 0)) /
-           static_cast<double>(schedule.warmup_steps);
+    return highest * static_cast<double>(std::max<std::int64_t>(step, 0)) / static_cast<double>(schedule.warmup_steps);
   }
   const std::int64_t falling_steps = schedule.steps - schedule.warmup_steps;
   if (falling_steps <= 0) return highest;

@@ -21,7 +21,8 @@ bool is_about_memory(const std::string& message) {
 
 Trainer::Trainer(const run::TrainSettings& settings, run::TrainObserver& observer, nn::Collective& ranks,
                  const RunMakers& makers)
-    : parts_(settings, observer, ranks), schedule_{.highest = settings.lr,
+    : parts_(settings, observer, ranks),
+      schedule_{.highest = settings.lr,
                 .final_share = settings.min_lr,
                 .warmup_steps = settings.warmup,
                 .steps = settings.steps,

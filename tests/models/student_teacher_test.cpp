@@ -29,8 +29,8 @@ at::Tensor by_operators(const StudentTeacherImpl& model, const at::Tensor& input
     const std::string name = "layers." + std::to_string(layer) + ".";
     const at::Tensor mean = hidden.mean(-1, true);
     const at::Tensor variance = (hidden - mean).square().mean(-1, true);
-    const at::Tensor normed = (hidden - mean) / at::sqrt(variance + 1e-5) * parameters[name + "norm.weight"] +
-                              parameters[name + "norm.bias"];
+    const at::Tensor normed =
+        (hidden - mean) / at::sqrt(variance + 1e-5) * parameters[name + "norm.weight"] + parameters[name + "norm.bias"];
     const at::Tensor inner = at::matmul(normed, parameters[name + "up.weight"].t());
     const at::Tensor activated = 0.5 * inner * (1 + at::erf(inner / std::sqrt(2.0)));
     hidden = hidden + at::matmul(activated, parameters[name + "down.weight"].t());

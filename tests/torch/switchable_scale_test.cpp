@@ -133,7 +133,8 @@ TEST(SwitchableScale, PatrolAndTrialMeasureTheSameErrors) {
     paths.comparison = comparison;
     bench.run();
     std::array<double, kProductCount> found{};
-    for (std::size_t product = 0; product < kProductCount; ++product) found[product] = paths.measured[product].error.error();
+    for (std::size_t product = 0; product < kProductCount; ++product)
+      found[product] = paths.measured[product].error.error();
     return found;
   };
   const auto patrolled = errors(true, Comparison::projected);
