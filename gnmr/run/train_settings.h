@@ -158,10 +158,9 @@ TrainSettings read_settings(const io::JsonObject& object);
 /// and how often something is written (`out`, `label`, `resume`, `resume_step`, `eval_every`, `eval_batches`,
 /// `checkpoint_every`, `keep_checkpoints`, `checkpoint_retry`, `signals_every`, `evidence`, `norms`, `errors`), what is
 /// there already (`init`; `data` and `then_data`, whose content is compared by its fingerprint, not by its paths),
-/// memory against time
-/// (`recompute`, `graphs`, `recast_weights`), and control (`controller`, its options, `watch_steps`, `set`,
-/// `random_units`, `patrol`, `refresh`, `evidence_from`, `disarm_after`), with which the run is from then on another
-/// one.
+/// memory against time (`recompute`, `graphs`, `recast_weights`), and control (`controller`, its options,
+/// `watch_steps`, `set`, `random_units`, `patrol`, `refresh`, `evidence_from`, `disarm_after`), with which the run is
+/// from then on another one.
 std::vector<std::string> changed_on_resume(const TrainSettings& before, const TrainSettings& now);
 
 /// Who decides, in a word: the controller, or what stands in its place.

@@ -159,7 +159,8 @@ TEST(TrainSettings, ValidationKnowsEveryRange) {
 TEST(TrainSettings, ResumeComparesWhatShapesTheRun) {
   TrainSettings before;
   for (const char* name : {"steps", "seed", "batch", "sequence", "accumulate", "lr", "model", "recipe", "held_out",
-                           "granularity", "device", "threads", "always_high", "faults", "fault_seed"}) {
+                           "granularity", "device", "threads", "always_high", "faults", "fault_seed", "then_at",
+                           "then_lr"}) {
     TrainSettings now = before;
     for (const SettingSpec& spec : setting_specs()) {
       if (spec.name == name) std::visit(ChangeValue{}, spec.get(now));
@@ -173,7 +174,7 @@ TEST(TrainSettings, ResumeComparesWhatShapesTheRun) {
     std::visit(ChangeValue{}, spec.get(now));
     if (changed_on_resume(before, now).empty()) ++free_settings;
   }
-  EXPECT_EQ(free_settings, 26U);
+  EXPECT_EQ(free_settings, 27U);
   TrainSettings now = before;
   now.out = "elsewhere";
   now.resume = true;
