@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# On a GPU machine: bench/gpu.sh build|check|sanitize|time|layers|step|graphs|python|python-tables [more parts].
+# On a GPU machine: bench/gpu.sh build|check|sanitize|time|layers|step|patrol|graphs|python|python-tables [more parts].
 # Each part takes less than eight minutes; everything goes to build-gpu, the tables for docs/benchmarks.md to
 # build-gpu/gpu_table.md. `layers`, `step` and `graphs` are about real FP8 in linear layers and whole models, and need a
-# Python with torch. `python` runs tests of the Python package, also with other people's libraries, `python-tables` its
-# benchmarks: the package of GNMR_PYTHON_DIR, or one built here. Libraries that are not installed are found on
-# PYTHONPATH. GNMR_PYTHON_TESTS names test files (default: all below). What is printed goes to python_tests.log,
-# gpu_python.md and compiled_blocks.md in the folder OUT, or in build-gpu.
+# Python with torch; `patrol` is what measuring errors costs, as in `step`. `python` runs tests of the Python package,
+# also with other people's libraries, `python-tables` its benchmarks: the package of GNMR_PYTHON_DIR, or one built here.
+# Libraries that are not installed are found on PYTHONPATH. GNMR_PYTHON_TESTS names test files (default: all below).
+# What is printed goes to python_tests.log, gpu_python.md and compiled_blocks.md in the folder OUT, or in build-gpu.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=build-gpu
@@ -46,6 +46,11 @@ graphs() {
 step() {
   engine gnmr_gpu_step
   "$out/engine/bin/gnmr_gpu_step" | tee -a "$out/gpu_table.md"
+}
+
+patrol() {
+  engine gnmr_gpu_step
+  "$out/engine/bin/gnmr_gpu_step" 12 fp8-tensorwise patrol | tee -a "$out/gpu_table.md"
 }
 
 # On the device: what is different there, and what takes other people's loops, layers and compilers. On the CPU of that
@@ -133,7 +138,7 @@ time_() {
 [ $# -gt 0 ] || { sed -n '3,9s/^# //p' "$0"; exit 2; }
 for part in "$@"; do
   case "$part" in
-    build | check | sanitize | layers | step | graphs) "$part" ;;
+    build | check | sanitize | layers | step | patrol | graphs) "$part" ;;
     time) time_ ;;
     python) python_ ;;
     python-tables) python_tables ;;

@@ -17,10 +17,10 @@
 #include <vector>
 
 #include "bench/gpu/device_clock.h"
+#include "gnmr/kernels/add_square.h"
 #include "gnmr/kernels/casts.h"
-#include "gnmr/kernels/compare.h"
 #include "gnmr/kernels/device.h"
-#include "gnmr/kernels/thin_rows.h"
+#include "gnmr/kernels/row_errors.h"
 
 namespace gnmr::bench {
 namespace {
@@ -82,14 +82,12 @@ void measure(Clock& clock, std::uint64_t rows, std::uint64_t columns, ElementTyp
   const Memory scales((rows + columns) * sizeof(float) * (1 + std::max(rows, columns) / 128));
   const Memory turned_scales((rows + columns) * sizeof(float) * (1 + std::max(rows, columns) / 128));
   const Memory numbers(sizeof(formats::Statistics) * 2 + 64);
-  const Memory totals(sizeof(ErrorTotals) + sizeof(double));
+  const Memory totals(sizeof(ErrorTotals) + 2 * sizeof(double));  // a sum and a ticket follow
   const Memory workspace(std::size_t{64} << 20);
-  const Memory thin((rows + columns) * kMostThinVectors * sizeof(float));
-  const Memory results(std::max(rows, columns) * row_groups(rows) * sizeof(float));
+  const Memory results((rows + columns) * kSignVectors * sizeof(float));
   fill<<<4096, 256>>>(matrix.as(), elements, type == ElementType::bfloat16);
   fill<<<4096, 256>>>(copied.as(), elements, type == ElementType::bfloat16);
-  must(cudaMemset(totals.as(), 0, sizeof(ErrorTotals) + sizeof(double)));
-  fill<<<64, 256>>>(thin.as(), (rows + columns) * kMostThinVectors, false);
+  must(cudaMemset(totals.as(), 0, sizeof(ErrorTotals) + 2 * sizeof(double)));
   must(cudaGetLastError());
   const float one = 1e-2f;
   must(cudaMemcpy(numbers.as(), &one, sizeof one, cudaMemcpyHostToDevice));
@@ -106,9 +104,10 @@ void measure(Clock& clock, std::uint64_t rows, std::uint64_t columns, ElementTyp
     if (cast_workspace_bytes(task) > (std::size_t{64} << 20)) throw std::runtime_error("the workspace is too small");
     return [=, &workspace] { cast_to_fp8(task, workspace.as(), nullptr); };
   };
-  const ThinMatrix wide{matrix.as(), type, rows, columns};
-  const ResultView low{matrix.as(), type};
-  const ResultView high{copied.as(), type};
+  float* const of_columns = results.as<float>() + kSignVectors * rows;
+  auto* const ticket = totals.as<std::uint32_t>(sizeof(ErrorTotals) + sizeof(double));
+  const RowsView wide{matrix.as(), type, rows, columns};
+  const RowsView high{copied.as(), type, rows, columns};
   const std::vector<Work> works{
       {"copy", 1, static_cast<double>(size), {}},
       {"delayed, both ways, with amax", 1, 2, cast(CastGroups::given, true, false)},
@@ -121,17 +120,20 @@ void measure(Clock& clock, std::uint64_t rows, std::uint64_t columns, ElementTyp
       {"tile, both ways, counted", 1, 2, cast(CastGroups::tile, true, true)},
       {"block, both ways", 1, 2, cast(CastGroups::block, true, false)},
       {"block, both ways, counted", 1, 2, cast(CastGroups::block, true, true)},
-      {"sums of rows and norm", 1, 0,
-       [&] { group_rows(wide, 7, results.as<float>(), numbers.as<double>() + 4, workspace.as(), nullptr); }},
-      {"product with 4 vectors", 1, 0, [&] { multiply_thin(wide, thin.as<float>(), 4, results.as<float>(), nullptr); }},
-      {"transposed product with 2 vectors", 1, 0,
-       [&] { multiply_transposed(wide, thin.as<float>(), 2, results.as<float>(), workspace.as(), nullptr); }},
-      {"transposed product with 4 vectors", 1, 0,
-       [&] { multiply_transposed(wide, thin.as<float>(), 4, results.as<float>(), workspace.as(), nullptr); }},
+      {"products with signs of rows and columns", 1, 0,
+       [&] {
+         multiply_signs(wide, {1, results.as<float>(), 2, of_columns}, workspace.as(), nullptr);
+       }},
+      {"products with signs of rows", 1, 0,
+       [&] {
+         multiply_signs(wide, {1, results.as<float>(), 0, nullptr}, workspace.as(), nullptr);
+       }},
       {"error of a low result", 2, 0,
-       [&] { add_error(low, high, elements, totals.as<ErrorTotals>(), workspace.as(), nullptr); }},
+       [&] {
+         add_error(wide, high, {totals.as<ErrorTotals>(), ticket}, workspace.as(), nullptr);
+       }},
       {"squared norm", 1, 0,
-       [&] { add_square(low, elements, totals.as<double>(sizeof(ErrorTotals)), workspace.as(), nullptr); }},
+       [&] { add_square(wide, totals.as<double>(sizeof(ErrorTotals)), workspace.as(), nullptr); }},
   };
   // Each with a copy that reads and writes as many bytes beside it.
   const auto read_bytes = elements * size;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The step of a model as wide as LLaMA-2 13B: FP8 against bf16, GNMR on against off, what recovery and a trial cost.
-// gnmr_gpu_step [LAYERS [RECIPE [gate|pairs]]]; prints Markdown. Needs a GPU: bench/gpu.sh step.
+// gnmr_gpu_step [LAYERS [RECIPE [gate|pairs|patrol]]]; prints Markdown. Needs a GPU: bench/gpu.sh step.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/randint.h>
@@ -289,6 +289,30 @@ void print_on_and_off(Bench& bench, double share) {
   bench.units().patrol(0, kBatch * kSequence);
 }
 
+/// What measuring errors beside a step costs: the same step with a share and without, as pairs that take turns.
+void print_patrol(Bench& bench) {
+  fmt::print("\n| patrol | off, ms | on, ms | ratio of the pairs | quartiles |\n|---|---|---|---|---|\n");
+  const std::int64_t tokens = kBatch * kSequence;
+  for (const double share : {0.05, 1.0}) {
+    std::string text;
+    const auto step_with = [&](double wanted) {
+      return [&bench, &text, tokens, wanted] {
+        bench.units().patrol(wanted, tokens);
+        if (wanted > 0) text = bench.units().patrol_text();
+        bench.plain_step({});
+      };
+    };
+    std::vector<std::vector<double>> all;
+    const std::vector<double> pair = times_ms({step_with(0), step_with(share)}, 40, &all);
+    std::vector<double> ratios;
+    for (std::size_t index = 0; index < all[0].size(); ++index) ratios.push_back(all[1][index] / all[0][index]);
+    std::sort(ratios.begin(), ratios.end());
+    fmt::print("| {} ({}) | {:.2f} | {:.2f} | {:.4f} | {:.4f} to {:.4f} |\n", share, text, pair[0], pair[1],
+               median(ratios), ratios[ratios.size() / 4], ratios[ratios.size() * 3 / 4]);
+  }
+  bench.units().patrol(0, tokens);
+}
+
 void print_recovery(Bench& bench, double low_ms, double high_ms) {
   const std::vector<Unit>& units = bench.units().units();
   double all_cost = 0;
@@ -405,7 +429,7 @@ int measure(std::int64_t layers, const std::string& recipe, const std::string& p
     fmt::print(stderr, "gnmr_gpu_step: no CUDA device\n");
     return EXIT_FAILURE;
   }
-  print_gate_alone(recipe);
+  if (part != "patrol") print_gate_alone(recipe);
   if (part == "gate") return EXIT_SUCCESS;
   if (part.empty()) print_recast(layers, recipe);
   Bench bench(wide_config(layers), recipe);
@@ -413,10 +437,15 @@ int measure(std::int64_t layers, const std::string& recipe, const std::string& p
       "\nA step of {} layers as wide as LLaMA-2 13B ({:.2f} G parameters, bfloat16 with float32 master and moments), "
       "{} x {} tokens, {}, {} units\n\n",
       layers, static_cast<double>(bench.parameters()) * 1e-9, kBatch, kSequence, recipe, bench.units().units().size());
+  if (part == "patrol") {
+    print_patrol(bench);
+    return EXIT_SUCCESS;
+  }
   if (part != "pairs") print_steps_and_recovery(bench, recipe);
   fmt::print("\n| GNMR | off, ms | on, ms | median of the pairs |\n|---|---|---|---|\n");
   for (const double share : {0.0, 0.002, 0.05}) print_on_and_off(bench, share);
   fmt::print("\n{} trials were called\n", bench.trials());
+  print_patrol(bench);
   return EXIT_SUCCESS;
 }
 

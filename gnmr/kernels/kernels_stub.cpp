@@ -2,17 +2,17 @@
 // The device part of this layer where it was built without CUDA: nothing is available, and every use says what to do.
 #include "gnmr/core/error.h"
 #include "gnmr/kernels/adamw.h"
+#include "gnmr/kernels/add_square.h"
 #include "gnmr/kernels/casts.h"
 #include "gnmr/kernels/clipped_norms.h"
-#include "gnmr/kernels/compare.h"
 #include "gnmr/kernels/delayed_scales.h"
 #include "gnmr/kernels/device.h"
 #include "gnmr/kernels/gated_step.h"
 #include "gnmr/kernels/norms.h"
 #include "gnmr/kernels/read_floor.h"
 #include "gnmr/kernels/rounding.h"
+#include "gnmr/kernels/row_errors.h"
 #include "gnmr/kernels/signals.h"
-#include "gnmr/kernels/thin_rows.h"
 #include "gnmr/kernels/tile_product.h"
 #include "gnmr/kernels/unit_gather.h"
 
@@ -74,22 +74,20 @@ void cast_to_fp8(const CastTask&, void*, void*) { refuse(); }
 std::size_t rounding_workspace_bytes(const RoundingTask&) { refuse(); }
 void round_on_device(const RoundingTask&, void*, void*) { refuse(); }
 
-std::size_t group_rows_workspace_bytes(const ThinMatrix&) { refuse(); }
-std::size_t multiply_transposed_workspace_bytes(const ThinMatrix&, std::uint32_t) { refuse(); }
-void group_rows(const ThinMatrix&, std::uint64_t, float*, double*, void*, void*) { refuse(); }
-void multiply_thin(const ThinMatrix&, const float*, std::uint32_t, float*, void*) { refuse(); }
-void multiply_transposed(const ThinMatrix&, const float*, std::uint32_t, float*, void*, void*) { refuse(); }
-
 bool tile_product_available() { return false; }
 void multiply_tiles(const TileProductTask&, void*) { refuse(); }
 
-std::size_t compare_workspace_bytes(std::uint64_t) { refuse(); }
-void add_error(const ResultView&, const ResultView&, std::uint64_t, ErrorTotals*, void*, void*) { refuse(); }
-void add_square(const ResultView&, std::uint64_t, double*, void*, void*) { refuse(); }
-void add_projections(const double*, const float*, const float*, std::uint64_t, std::uint32_t, ErrorTotals*, void*) {
-  refuse();
-}
-void random_signs(std::uint64_t, std::uint64_t, std::uint64_t, SignLayout, float*, void*) { refuse(); }
+std::size_t add_square_workspace_bytes(std::uint64_t) { refuse(); }
+void add_square(const RowsView&, double*, void*, void*) { refuse(); }
+
+std::size_t add_error_workspace_bytes(std::uint64_t) { refuse(); }
+void add_error(const RowsView&, const RowsView&, const TotalsPlace&, void*, void*) { refuse(); }
+std::size_t multiply_signs_workspace_bytes(const RowsView&) { refuse(); }
+void multiply_signs(const RowsView&, const SignProducts&, void*, void*) { refuse(); }
+std::size_t sampled_rows_workspace_bytes() { refuse(); }
+void add_sampled_rows(const SampledRows&, const TotalsPlace&, void*, void*) { refuse(); }
+std::size_t sampled_outputs_workspace_bytes(std::uint64_t) { refuse(); }
+void add_sampled_outputs(const SampledOutputs&, const TotalsPlace&, void*, void*) { refuse(); }
 
 UnitGather::UnitGather() { refuse(); }
 UnitGather::UnitGather(UnitGather&&) noexcept = default;

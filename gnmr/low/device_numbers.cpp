@@ -41,6 +41,9 @@ DeviceNumbers::DeviceNumbers(const FrontEnd& front_end, std::size_t layers, cons
   bytes_ = front_end.empty_vector(like, Type::byte, static_cast<std::int64_t>(doubles + amax_bytes(layers)));
   doubles_ = part_of(bytes_, 0, doubles, Type::float64, sizeof(double));
   amaxes_ = part_of(bytes_, doubles, amax_bytes(layers), Type::float32, sizeof(float));
+  tickets_ = front_end.empty_vector(like, Type::byte,
+                                    static_cast<std::int64_t>(layers * kErrorPlaces * sizeof(std::uint32_t)));
+  front_end.zero(tickets_);
   begin_step();
   seen_.assign(layers * kOperandCount, 0);
   delayed_index_.resize(layers * kProductCount * 2);
@@ -122,9 +125,10 @@ double* DeviceNumbers::square(std::size_t layer, Product product) {
   return static_cast<double*>(doubles_.data) + layer * kProductCount + index_of(product);
 }
 
-kernels::ErrorTotals* DeviceNumbers::error(std::size_t layer, std::size_t place) {
+kernels::TotalsPlace DeviceNumbers::error(std::size_t layer, std::size_t place) {
   double* const first = static_cast<double*>(doubles_.data) + layers_ * kProductCount;
-  return reinterpret_cast<kernels::ErrorTotals*>(first) + layer * kErrorPlaces + place;
+  const std::size_t index = layer * kErrorPlaces + place;
+  return {reinterpret_cast<kernels::ErrorTotals*>(first) + index, static_cast<std::uint32_t*>(tickets_.data) + index};
 }
 
 bool DeviceNumbers::has_seen(std::size_t layer, Operand operand) const {

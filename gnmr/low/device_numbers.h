@@ -17,7 +17,7 @@
 
 #include "gnmr/formats/cast.h"
 #include "gnmr/formats/delayed_scaling.h"
-#include "gnmr/kernels/compare.h"
+#include "gnmr/kernels/row_errors.h"
 #include "gnmr/low/front_end.h"
 #include "gnmr/low/matrix.h"
 #include "gnmr/recipes/recipe.h"
@@ -89,7 +89,7 @@ class DeviceNumbers {
   void load(const std::vector<formats::DelayedState>& states);
 
   double* square(std::size_t layer, recipes::Product product);
-  kernels::ErrorTotals* error(std::size_t layer, std::size_t place);
+  kernels::TotalsPlace error(std::size_t layer, std::size_t place);
 
   /// Whether an operand was seen in this step; where its amax goes: it counts as seen from here on.
   bool has_seen(std::size_t layer, recipes::Operand operand) const;
@@ -107,6 +107,7 @@ class DeviceNumbers {
   Matrix bytes_;    // everything that is read after a step: squares, totals of errors, amaxes
   Matrix doubles_;  // the first part of it
   Matrix amaxes_;   // the second
+  Matrix tickets_;  // of kernels that add errors, 0 between them: one per layer and place
   Statistics statistics_;
   std::unique_ptr<kernels::DelayedScales> delayed_;          // null: the recipe has none
   std::vector<std::optional<std::uint32_t>> delayed_index_;  // of each layer, GEMM and place
@@ -120,7 +121,7 @@ class LayerNumbers {
   LayerNumbers(DeviceNumbers& all, std::size_t layer) : all_(all), layer_(layer) {}
 
   double* square(recipes::Product product) const { return all_.square(layer_, product); }
-  kernels::ErrorTotals* error(std::size_t place) const { return all_.error(layer_, place); }
+  kernels::TotalsPlace error(std::size_t place) const { return all_.error(layer_, place); }
   bool has_seen(recipes::Operand operand) const { return all_.has_seen(layer_, operand); }
   float* amax(recipes::Operand operand) const { return all_.amax(layer_, operand); }
   const float* delayed_scale(recipes::Product product, std::size_t place) const {

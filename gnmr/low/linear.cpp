@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gnmr/low/linear.h"
 
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -56,7 +57,7 @@ bool takes_both(const LinearPaths& paths, const OperandUse& use) {
 }
 
 ErrorPlace error_place(const Pass& pass, LinearPaths& paths, std::size_t place, const Matrix& on) {
-  if (on.place == Place::device) return {.totals = numbers_of(pass.front_end, paths, on).error(place)};
+  if (on.place == Place::device) return {.on_device = numbers_of(pass.front_end, paths, on).error(place)};
   return {.sums = place < kProductCount ? &paths.measured[place].error : &paths.saved_error};
 }
 
@@ -65,18 +66,44 @@ void compare_in_full(const Pass& pass, LinearPaths& paths, std::size_t place, co
   add_error(pass.front_end, low, high, error_place(pass, paths, place, high));
 }
 
-/// Compares a low result [tokens, n] with what the high path would have made of `left` [tokens, m] and the weight, or
-/// the transposed weight.
-void patrol_rows(const Pass& pass, LinearPaths& paths, Product product, const Matrix& low, const Matrix& left,
-                 const Matrix& weight) {
-  add_rows_error(pass.front_end, low, left, weight, product == Product::forward, seed_of(paths, product, 3),
-                 error_place(pass, paths, index_of(product), low));
+/// The signs of a patrol are the same in all micro-batches of a step, so that a weight is read once; rows are not.
+/// Those of the weight's gradient are the same in all layers, which may share an input.
+ProbeSeeds probe_seeds(const LinearPaths& paths, Product product) {
+  const StepClock clock = clock_of(paths);
+  const std::uint32_t layer = product == Product::weight_gradient ? 0 : paths.layer;
+  return {.signs = recipes::cast_seed({clock.seed, clock.step, /*micro_batch=*/0, layer}, product, 3),
+          .rows = ~seed_of(paths, product, 3)};
 }
 
-/// The same in forward and backward, whatever micro-batches come between them.
-std::uint64_t weight_seed(const LinearPaths& paths) {
-  const StepClock clock = clock_of(paths);
-  return recipes::cast_seed({clock.seed, clock.step, /*micro_batch=*/0, paths.layer}, Product::weight_gradient, 3);
+/// What a weight is for a patrol of a GEMM, made where it is not there; undefined where there is no weight either.
+Matrix weight_signs(const Pass& pass, LinearPaths& paths, Product product, const Matrix& weight) {
+  const std::uint64_t forward_signs = probe_seeds(paths, Product::forward).signs;
+  ProjectedWeight& projected = paths.projected_weight;
+  if (projected.signs != forward_signs || (weight.defined() && projected.weight != weight.data)) {
+    projected = {.weight = weight.data, .signs = forward_signs};
+  }
+  WeightProducts& products = projected.products;
+  Matrix& wanted = product == Product::forward ? products.of_inputs : products.of_outputs;
+  if (wanted.defined() || !weight.defined()) return wanted;
+  std::optional<std::uint64_t> dgrad_signs;
+  if (runs_low(paths, Product::input_gradient)) dgrad_signs = probe_seeds(paths, Product::input_gradient).signs;
+  if (product == Product::forward) {
+    products = project_weight(pass.front_end, weight, forward_signs, dgrad_signs);
+  } else {
+    products.of_outputs = project_weight(pass.front_end, weight, std::nullopt, dgrad_signs).of_outputs;
+  }
+  return wanted;
+}
+
+/// Compares rows of a low result [tokens, n] with what the high path would have made of `left` [tokens, m] and the
+/// weight, or the transposed weight.
+void patrol_rows(const Pass& pass, LinearPaths& paths, Product product, const Matrix& low, const Matrix& left,
+                 const Matrix& weight) {
+  const Matrix signs = weight_signs(pass, paths, product, weight);
+  // A comparison that has begun since the forward finds no weight where that is saved as quantized.
+  if (!signs.defined()) return;
+  add_rows_error(pass.front_end, low, left, signs, probe_seeds(paths, product),
+                 error_place(pass, paths, index_of(product), low));
 }
 
 /// What saving in 8 bits does to an input.
@@ -232,10 +259,8 @@ Matrix input_gradient(const Pass& pass, const Matrix& gradient, const Saved& sav
   }
   return results(pass, kProduct, gradient, saved.weight, std::move(low),
                  [&](std::size_t member, LinearPaths& paths, const Matrix& part) {
-                   // A comparison that has begun since the forward finds no weight where that is saved as quantized.
-                   if (!saved.weight.defined()) return;
                    patrol_rows(pass, paths, kProduct, part, pass.tokens(gradient, member),
-                               pass.weight(saved.weight, member));
+                               saved.weight.defined() ? pass.weight(saved.weight, member) : Matrix());
                  });
 }
 
@@ -245,10 +270,14 @@ Layout layout_of_projected(const Matrix& projected) {
 }
 
 /// The input as it is needed to compare the gradients of weights.
-Matrix projected_input(const Pass& pass, const Matrix& input) {
+Matrix projected_input(const Pass& pass, const Matrix& input, SharedOperands* layers = nullptr) {
+  if (layers != nullptr && pass.members.is_one()) {
+    return layers->projected(pass.front_end, input, probe_seeds(pass.members.layer(), Product::weight_gradient).signs);
+  }
   Matrix all;
   pass.for_members([&](std::size_t member, const LinearPaths& paths) {
-    const Matrix part = project_input(pass.front_end, pass.tokens(input, member), weight_seed(paths));
+    const Matrix part =
+        project_input(pass.front_end, pass.tokens(input, member), probe_seeds(paths, Product::weight_gradient).signs);
     pass.members.place(pass.front_end, part, Split::by_offsets, member, all, layout_of_projected(part));
   });
   return all;
@@ -271,7 +300,7 @@ Matrix weight_gradient(const Pass& pass, const Matrix& gradient, const Saved& sa
                    add_weight_error(pass.front_end, part, pass.tokens(gradient, member),
                                     pass.members.part(pass.front_end, projected, Split::by_offsets, member,
                                                       layout_of_projected(projected)),
-                                    weight_seed(paths), error_place(pass, paths, index_of(kProduct), part));
+                                    probe_seeds(paths, kProduct), error_place(pass, paths, index_of(kProduct), part));
                  });
 }
 
@@ -337,7 +366,7 @@ ForwardResult forward(const FrontEnd& front_end, const Members& members, const M
     return paths.compares_low() && runs_low(paths, Product::weight_gradient) && !paths.save_low;
   });
   // The input itself may not be there in backward.
-  if (patrols_weight) saved.projected_input = projected_input(pass, input);
+  if (patrols_weight) saved.projected_input = projected_input(pass, input, wishes.shared);
   if (layer.save_low) {
     saved.bits = wishes.shared != nullptr ? wishes.shared->in_8_bits(front_end, saved.input)
                                           : save_in_8_bits(front_end, saved.input);

@@ -9,6 +9,7 @@ void LinearPaths::begin_step() {
   amax.begin_step();
   measured = {};
   saved_error = {};
+  projected_weight = {};
 }
 
 void LinearPaths::end_step(const formats::Refresh& refresh) {

@@ -15,6 +15,7 @@
 #include "gnmr/low/amax_history.h"
 #include "gnmr/low/error_sums.h"
 #include "gnmr/low/hook.h"
+#include "gnmr/low/row_probe.h"
 #include "gnmr/recipes/recipe.h"
 
 namespace gnmr::low {
@@ -53,6 +54,13 @@ struct ProductMeasurement {
   ErrorSums error;                             // of its low path, where that is compared
 };
 
+/// What a patrol has made of a weight in this step: micro-batches share it.
+struct ProjectedWeight {
+  const void* weight = nullptr;  // where it was made from
+  std::uint64_t signs = 0;       // seed of those for the forward GEMM: another in each step
+  WeightProducts products = {};
+};
+
 /// Switch, amax history and measurements of one member.
 struct LinearPaths {
   std::shared_ptr<const Recipe> recipe;  // null: there is no low path
@@ -78,6 +86,7 @@ struct LinearPaths {
 
   std::array<ProductMeasurement, kProductCount> measured{};
   ErrorSums saved_error;  // of the input that was saved in 8 bits
+  ProjectedWeight projected_weight;  // a weight changes between steps only
 
   std::shared_ptr<DeviceNumbers> numbers;  // on a CUDA device: amax, measurements and delayed scales are there
 

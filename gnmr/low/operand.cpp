@@ -316,4 +316,10 @@ SavedMatrix SharedOperands::in_8_bits(const FrontEnd& front_end, const Matrix& m
   return bits_;
 }
 
+Matrix SharedOperands::projected(const FrontEnd& front_end, const Matrix& matrix, std::uint64_t signs) {
+  if (!projected_.defined() || projected_signs_ != signs) projected_ = project_input(front_end, matrix, signs);
+  projected_signs_ = signs;
+  return projected_;
+}
+
 }  // namespace gnmr::low

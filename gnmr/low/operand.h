@@ -80,6 +80,9 @@ class SharedOperands {
   /// `save_in_8_bits` of the same.
   SavedMatrix in_8_bits(const FrontEnd& front_end, const Matrix& matrix);
 
+  /// `project_input` of the same.
+  Matrix projected(const FrontEnd& front_end, const Matrix& matrix, std::uint64_t signs);
+
  private:
   struct Entry {
     CastRule rule = {};
@@ -89,6 +92,8 @@ class SharedOperands {
 
   std::array<Entry, 2> entries_;  // for the forward GEMM alone, and for the weight's gradient too
   SavedMatrix bits_;
+  Matrix projected_;
+  std::uint64_t projected_signs_ = 0;
 };
 
 }  // namespace gnmr::low

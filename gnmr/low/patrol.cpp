@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "gnmr/low/error_sums.h"
+#include "gnmr/low/row_probe.h"
 
 namespace gnmr::low {
 namespace {

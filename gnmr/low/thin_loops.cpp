@@ -112,39 +112,4 @@ void add_rows(const Rows& rows, std::int64_t first, std::int64_t last, std::int6
   }
 }
 
-GNMR_FOR_EACH_MACHINE
-float add_signed_rows(const Rows& rows, std::int64_t first, std::int64_t last, const float* __restrict__ signs,
-                      float* __restrict__ sums) {
-  constexpr std::int64_t kBlock = 64;
-  float squares[kBlock] = {};
-  std::int64_t column = 0;
-  for (; column + kBlock <= rows.width; column += kBlock) {
-    float block[kBlock] = {};
-    for (std::int64_t row = first; row < last; ++row) {
-      const float* __restrict__ const values = rows.at(row) + column;
-      for (std::int64_t i = 0; i < kBlock; ++i) {
-        block[i] += signs[row] * values[i];
-        squares[i] += values[i] * values[i];
-      }
-    }
-    for (std::int64_t i = 0; i < kBlock; ++i) sums[column + i] = block[i];
-  }
-  const std::int64_t left = rows.width - column;
-  if (left > 0) {
-    float block[kBlock] = {};
-    for (std::int64_t row = first; row < last; ++row) {
-      const float* __restrict__ const values = rows.at(row) + column;
-      for (std::int64_t i = 0; i < left; ++i) {
-        block[i] += signs[row] * values[i];
-        squares[i] += values[i] * values[i];
-      }
-    }
-    for (std::int64_t i = 0; i < left; ++i) sums[column + i] = block[i];
-  }
-  for (std::int64_t width = kBlock / 2; width > 0; width /= 2) {
-    for (std::int64_t i = 0; i < width; ++i) squares[i] += squares[i + width];
-  }
-  return squares[0];
-}
-
 }  // namespace gnmr::low

@@ -27,7 +27,4 @@ void dot_rows(const Rows& rows, std::int64_t first, std::int64_t last, std::int6
 void add_rows(const Rows& rows, std::int64_t first, std::int64_t last, std::int64_t count, const float* coefficients,
               float* sums);
 
-/// The sum of rows, each times its sign; gives back the sum of the squares of all their elements.
-float add_signed_rows(const Rows& rows, std::int64_t first, std::int64_t last, const float* signs, float* sums);
-
 }  // namespace gnmr::low

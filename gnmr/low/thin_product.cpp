@@ -2,11 +2,7 @@
 #include "gnmr/low/thin_product.h"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
-#include <vector>
 
-#include "gnmr/low/error_sums.h"
 #include "gnmr/low/thin_loops.h"
 
 namespace gnmr::low {
@@ -78,41 +74,6 @@ Matrix thin_product(const FrontEnd& front_end, const Matrix& matrix, const Matri
     if (has_rows(matrix.transposed())) return columns_times_thin(front_end, matrix.transposed(), thin);
   }
   return front_end.multiply(matrix, thin);
-}
-
-GroupedRows grouped_rows(const FrontEnd& front_end, const Matrix& matrix, std::uint64_t seed) {
-  const std::int64_t count = matrix.rows;
-  const std::int64_t groups = std::min(count, kRowGroups);
-  const auto first_of = [&](std::int64_t group) { return group * count / groups; };
-  std::vector<float> signs(static_cast<std::size_t>(count));
-  RandomSigns random(seed);
-  for (float& sign : signs) sign = random.next();
-  if (!is_float_on_host(matrix) || !has_rows(matrix)) {
-    const Matrix selection = front_end.empty(front_end.host_like(), Type::float32, groups, count);
-    std::fill_n(selection.floats(), groups * count, 0.0f);
-    for (std::int64_t group = 0; group < groups; ++group) {
-      for (std::int64_t row = first_of(group); row < first_of(group + 1); ++row) {
-        selection.floats()[group * count + row] = signs[static_cast<std::size_t>(row)];
-      }
-    }
-    const Matrix factors = front_end.beside(front_end.to_type(selection, matrix.type), matrix);
-    return {front_end.multiply(factors, matrix), squared_norm(front_end, matrix)};
-  }
-  const Rows rows = rows_of(matrix);
-  const Matrix sums = front_end.empty(matrix, Type::float32, groups, rows.width);
-  std::array<double, kRowGroups> squares{};
-  const std::int64_t group_rows = std::max<std::int64_t>(1, count / std::max<std::int64_t>(1, groups));
-  share(front_end, groups, grain(rows.width * group_rows), [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t group = first; group < last; ++group) {
-      squares[static_cast<std::size_t>(group)] = static_cast<double>(add_signed_rows(
-          rows, first_of(group), first_of(group + 1), signs.data(), sums.floats() + group * rows.width));
-    }
-  });
-  double sum = 0;
-  for (const double square : squares) sum += square;
-  // Squares of very large and very small numbers do not fit into float32; the slow way keeps them.
-  constexpr double kSmallest = 1e-30;
-  return {sums, std::isfinite(sum) && sum > kSmallest ? sum : squared_norm(front_end, matrix)};
 }
 
 }  // namespace gnmr::low

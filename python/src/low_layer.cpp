@@ -223,7 +223,7 @@ void LowLayer::add_error(std::size_t place, nb::handle low, nb::handle high) {
   const OnDeviceOf current(*front_end_, other);
   settle(other);
   low::ErrorPlace to{.sums = &paths_.measured[product].error};
-  if (other.place == Place::device) to = {.totals = low::numbers_of(*front_end_, paths_, other).error(product)};
+  if (other.place == Place::device) to = {.on_device = low::numbers_of(*front_end_, paths_, other).error(product)};
   low::add_error(*front_end_, one, other, to);
 }
 

@@ -5,10 +5,10 @@
 
 #include "gnmr/core/error.h"
 #include "gnmr/kernels/adamw.h"
-#include "gnmr/kernels/compare.h"
 #include "gnmr/kernels/delayed_scales.h"
 #include "gnmr/kernels/norms.h"
 #include "gnmr/kernels/read_floor.h"
+#include "gnmr/kernels/row_errors.h"
 #include "gnmr/kernels/signals.h"
 
 namespace gnmr::kernels {
@@ -20,9 +20,9 @@ TEST(Device, ThatIsNotThereIsAnError) {
   EXPECT_THROW(UnitSignals(1, {.rules = {}, .window = 5}), Error);
   EXPECT_THROW(DelayedScales({}), Error);
   float number = 1;
-  ErrorTotals totals{};
-  EXPECT_THROW(add_error({}, {}, 0, &totals, nullptr, nullptr), Error);
-  EXPECT_THROW(random_signs(1, 1, 0, SignLayout::by_columns, &number, nullptr), Error);
+  const RowsView row{&number, ElementType::float32, 1, 1};
+  EXPECT_THROW(add_error(row, row, {}, nullptr, nullptr), Error);
+  EXPECT_THROW(multiply_signs(row, {.of_rows = &number}, nullptr, nullptr), Error);
   std::uint32_t sink = 0;
   EXPECT_THROW(read_floor(&sink, 0, ReadOrder::pieces, &sink, nullptr), Error);
   const auto step_without = [] {

@@ -20,8 +20,7 @@ int main(int count, char** arguments) {
     testing::check_signals(checks);
     testing::check_casts(checks);
     testing::check_rounding(checks);
-    testing::check_thin_rows(checks);
-    testing::check_compare(checks);
+    testing::check_row_errors(checks);
     testing::check_delayed_scales(checks);
     testing::check_unit_gather(checks);
     testing::check_gated_step(checks);

@@ -205,11 +205,13 @@ void compare_with_layers(const std::string& recipe, const Setting& setting) {
         setting(step, member, *paths);
       }
     }
+    const std::vector<Matrix> weights = operands(front_end, std::vector<std::int32_t>(kMembers, 1), 100 * step).weights;
     for (clock->micro_batch = 0; clock->micro_batch < 2; ++clock->micro_batch) {
       SCOPED_TRACE(recipe + ", step " + std::to_string(step) + ", micro-batch " + std::to_string(clock->micro_batch));
       const auto& rows = kRouting[(step + static_cast<std::size_t>(clock->micro_batch) * 3) % kRouting.size()];
       const std::vector<std::int32_t> offsets = offsets_of(rows);
-      const Operands given = operands(front_end, rows, 100 * step + static_cast<std::uint64_t>(clock->micro_batch));
+      Operands given = operands(front_end, rows, 100 * step + static_cast<std::uint64_t>(clock->micro_batch));
+      given.weights = weights;  // they change between steps only
       const Results found = run(front_end, Members(members, {offsets}), stacked(front_end, given.inputs),
                                 stacked(front_end, given.weights), stacked(front_end, given.gradients));
       EXPECT_EQ(found.output.rows, offsets.back());

@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 
+#include <optional>
 #include <vector>
 
 #include "gnmr/low/device_numbers.h"
@@ -11,6 +12,8 @@
 #include "gnmr/low/gemm.h"
 #include "gnmr/low/operand.h"
 #include "gnmr/low/quantize.h"
+#include "gnmr/low/row_probe.h"
+#include "gnmr/low/row_sample.h"
 #include "gnmr/low/thin_product.h"
 #include "gnmr/recipes/host_cast.h"
 #include "gnmr/torch/cast_operators.h"
@@ -23,7 +26,6 @@ namespace gnmr::nn {
 using low::Fp8Matrix;
 using low::Fp8Side;
 using low::HostNumbers;
-using low::kProbeVectors;
 using low::LowOperand;
 using low::OperandUse;
 using low::SumOver;
@@ -83,32 +85,26 @@ inline at::Tensor thin_product(const at::Tensor& matrix, const at::Tensor& thin)
   return tensor_of(low::thin_product(front_end(), matrix_of(matrix), matrix_of(thin)));
 }
 
-struct GroupedRows {
-  at::Tensor sums;
-  double squared_norm = 0;
-};
-
-inline GroupedRows grouped_rows(const at::Tensor& matrix, std::uint64_t seed) {
-  const low::GroupedRows grouped = low::grouped_rows(front_end(), matrix_of(matrix), seed);
-  return {tensor_of(grouped.sums), grouped.squared_norm};
-}
-
 inline void add_error(const at::Tensor& low, const at::Tensor& high, low::ErrorSums& sums) {
   low::add_error(front_end(), matrix_of(low), matrix_of(high), {.sums = &sums});
 }
 
-inline void add_rows_error(const at::Tensor& low, const at::Tensor& left, const at::Tensor& right, std::uint64_t seed,
+/// A patrol of a result [tokens, n] of left x weight^T, with a weight [n, m].
+inline void add_rows_error(const at::Tensor& low, const at::Tensor& left, const at::Tensor& weight, std::uint64_t seed,
                            low::ErrorSums& sums) {
-  low::add_rows_error(front_end(), matrix_of(low), matrix_of(left), matrix_of(right), false, seed, {.sums = &sums});
+  const low::WeightProducts products = low::project_weight(front_end(), matrix_of(weight), seed, std::nullopt);
+  low::add_rows_error(front_end(), matrix_of(low), matrix_of(left), products.of_inputs, {seed, ~seed}, {.sums = &sums});
 }
 
-inline void add_projected_error(const at::Tensor& low, const at::Tensor& signs, const at::Tensor& projected,
-                                low::ErrorSums& sums) {
-  low::add_projected_error(front_end(), matrix_of(low), matrix_of(signs), matrix_of(projected), sums);
+/// A patrol of a weight's gradient.
+inline void add_weight_error(const at::Tensor& low, const at::Tensor& gradient, const at::Tensor& input,
+                             std::uint64_t seed, low::ErrorSums& sums) {
+  const low::Matrix signs = low::project_input(front_end(), matrix_of(input), seed);
+  low::add_weight_error(front_end(), matrix_of(low), matrix_of(gradient), signs, {seed, ~seed}, {.sums = &sums});
 }
 
-inline at::Tensor random_signs(std::int64_t rows, std::int64_t columns, std::uint64_t seed, const at::Tensor& like) {
-  return tensor_of(low::random_signs(front_end(), rows, columns, seed, matrix_of(like)));
+inline at::Tensor random_signs(std::int64_t length, std::uint64_t seed) {
+  return tensor_of(low::random_signs(front_end(), length, seed));
 }
 
 /// Of an operand that several layers share: its numbers.
