@@ -90,6 +90,7 @@ std::string faults_footer() {
       "  gnmr lab faults --fault required --seeds 0 1 2 3 4 --options frozen.json --out runs/faults\n"
       "  gnmr lab faults --fault none --steps 2000 --arms none norms trial\n"
       "  gnmr lab faults --fault overflow --arms high none zclip zclip:z=2 trial trial:error_factor=3\n"
+      "  gnmr lab faults --fault saturate overflow --strength 1 4 16 --at-once 1 all --arms high none trial\n"
       "  gnmr lab faults --fault required --resume                   go on after Ctrl-C\n"
       "  gnmr lab faults --from runs/faults --collect results.jsonl  keep what is finished\n"
       "  gnmr lab faults --from here.jsonl there.jsonl --out docs    one table of both\n\n";
@@ -104,6 +105,11 @@ void add_faults(CLI::App& lab_command, Command& chosen) {
                                        "What to inject (below): kinds, required (four of them), or all; this or --from "
                                        "is needed")
                                  ->type_name("KIND");
+  add_texts(*command, "--strength", arguments->strengths, "One suite per strength of the fault, and one table of all")
+      ->type_name("X");
+  add_texts(*command, "--at-once", arguments->at_once,
+            "One suite per number of layers in which it begins at once (harm is measured of one)")
+      ->type_name("N|all");
   add_texts(*command, "--arms", arguments->arms, "Which arms (below): names, required, rivals, or all [required]")
       ->type_name("NAME");
   add_wholes(*command, "--seeds", arguments->seeds, "Seeds of weights, data order and faults [0 1 2]");

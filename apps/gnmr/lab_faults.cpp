@@ -63,7 +63,11 @@ void write_results(const std::vector<lab::FaultCell>& cells, const std::string& 
 /// The gap closed under all faults, where there is more than one.
 void print_overview(const std::vector<lab::FaultTable>& tables) {
   if (tables.size() < 2) return;
-  put(stdout, "\ngap closed, (none - arm) / (none - high)\n" + columns_text(lab::overview(tables)));
+  const lab::Summary swept = lab::sweep(tables, "gap_closed");
+  put(stdout, "\ngap closed, (none - arm) / (none - high)\n" +
+                  columns_text(swept.rows.empty() ? lab::overview(tables) : swept));
+  if (swept.rows.empty()) return;
+  put(stdout, "\ndifference to high precision, in nats\n" + columns_text(lab::sweep(tables, "high_change")));
 }
 
 int print_results(const FaultsArguments& arguments) {
@@ -107,7 +111,8 @@ int run_faults(const FaultsArguments& arguments) {
   with_exit_code(kUsageError, [&] {
     check_train_texts(arguments.common.train, own_settings());
     const std::vector<lab::Arm> arms = lab::choose_fault_arms(arguments.arms);
-    for (const lab::FaultSubject& subject : lab::fault_subjects(arguments.faults)) {
+    for (const lab::FaultSubject& subject :
+         lab::fault_subjects(lab::swept_faults(arguments.faults, arguments.strengths, arguments.at_once))) {
       requests.push_back(request_for(arguments, subject, arms));
     }
   });

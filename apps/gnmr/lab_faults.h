@@ -13,7 +13,9 @@ namespace gnmr::app {
 /// What `gnmr lab faults` is asked for.
 struct FaultsArguments {
   LabArguments common;
-  std::vector<std::string> faults;  // kinds, `none`, `required`, `all`
+  std::vector<std::string> faults;     // kinds, `none`, `required`, `all`
+  std::vector<std::string> strengths;  // of a sweep; empty: the usual one
+  std::vector<std::string> at_once;    // likewise; layers, or `all`
   std::vector<std::string> arms{"required"};
   std::vector<std::int64_t> seeds{0, 1, 2};
   std::string options;            // a file of options; empty: the built-in ones

@@ -46,6 +46,7 @@ void check_experiment(const run::TrainSettings& settings) {
         io::in_quotes(fault) + did_you_mean(name, fault_kinds(), [](const FaultKindSpec& spec) { return spec.name; }));
   }
   check_whole("fault_every", experiment.fault_every, 1, run::kMostSteps);
+  check_whole("fault_layers", experiment.fault_layers, 1, run::kMostSteps);
   check_whole("fault_steps", experiment.fault_steps, 1, run::kMostSteps);
   check_whole("fault_from", experiment.fault_from, 1, run::kMostSteps);
   check_number("fault_strength", experiment.fault_strength, {.low = 1, .high = 1e6}, "a number in [1, 1e6]");

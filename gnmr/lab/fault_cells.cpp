@@ -34,11 +34,11 @@ constexpr std::array<std::string_view, 6> kOfCell{"seed",        "fault_seed", "
                                                   "always_high", "set",        "threads"};
 
 // What all arms under one fault share.
-constexpr std::array<std::string_view, 23> kConditions{
-    "model",       "init",           "outliers",     "data",         "held_out",   "steps",
-    "batch",       "sequence",       "accumulate",   "lr",           "min_lr",     "warmup",
-    "beta1",       "beta2",          "weight_decay", "eval_batches", "fault_from", "fault_every",
-    "fault_steps", "fault_strength", "clip",         "granularity",  "device"};
+constexpr std::array<std::string_view, 24> kConditions{
+    "fault_layers", "model",       "init",           "outliers",     "data",         "held_out",
+    "steps",        "batch",       "sequence",       "accumulate",   "lr",           "min_lr",
+    "warmup",       "beta1",       "beta2",          "weight_decay", "eval_batches", "fault_from",
+    "fault_every",  "fault_steps", "fault_strength", "clip",         "granularity",  "device"};
 
 template <class Names>
 bool is_among(std::string_view name, const Names& names) {
@@ -125,12 +125,14 @@ FaultCell fault_cell_of(const io::JsonObject& object) {
 /// Where a fault and an arm stand in their tables; what is not there comes behind, by name.
 auto order_of(const FaultCell& cell) {
   const auto kinds = fault_kinds();
-  const std::string kind = cell.fault.substr(0, cell.fault.find(':'));
+  const std::string kind = cell.fault.substr(0, cell.fault.find_first_of(":,"));
+  const FaultSubject subject = fault_subject(cell.fault);
   const auto fault = std::find_if(kinds.begin(), kinds.end(), [&](const auto& spec) { return spec.name == kind; });
   const std::vector<Arm>& arms = fault_arms();
   const std::string plain = cell.result.arm.substr(0, cell.result.arm.find(':'));
   const auto arm = std::find_if(arms.begin(), arms.end(), [&](const Arm& one) { return one.name == plain; });
-  return std::tuple(fault - kinds.begin(), cell.fault, arm - arms.begin(), cell.result.arm, cell.result.seed);
+  return std::tuple(fault - kinds.begin(), subject.layers, subject.strength, cell.fault, arm - arms.begin(),
+                    cell.result.arm, cell.result.seed);
 }
 
 /// Cells of one arm differ in what belongs to a cell, those of other arms in more, but not in the conditions.

@@ -9,6 +9,7 @@
 #include "gnmr/core/error.h"
 #include "gnmr/core/message_text.h"
 #include "gnmr/io/json_text.h"
+#include "gnmr/io/number_text.h"
 #include "gnmr/lab/experiment/fault_kinds.h"
 #include "gnmr/lab/setting_texts.h"
 #include "gnmr/lab/suite.h"
@@ -59,6 +60,12 @@ std::vector<Arm> selectors() {
            "TransformerEngine's "
            "AutoswitchGemm is proposed to)",
            {"selector=evidence", "evidence_from=casts", "guard=replay"}},
+          {"evidence-fixed",
+           "evidence, fixed limit",
+           "What quantization did to operands decides by a fixed limit per tensor, four times the format's own error, "
+           "and the step is run again with these units high (docs/rivals.md)",
+           {"selector=evidence", "evidence_from=casts", "guard=replay", "error_factor=1e30", "coarse_error=0",
+            "refresh=0"}},
           {"patrol",
            "patrol",
            "The patrol's errors decide, without alarm or trial",
@@ -125,6 +132,25 @@ std::vector<Arm> ablations() {
   return arms;
 }
 
+/// Takes `strength=4` or `layers=3` of a subject's name.
+void change_subject(FaultSubject& subject, std::string_view change) {
+  const std::size_t equals = std::min(change.find('='), change.size());
+  const std::string_view name = change.substr(0, equals);
+  const std::string_view value = change.substr(std::min(equals + 1, change.size()));
+  if (name == "strength" && io::parse_number(value, subject.strength) && subject.strength >= 1) {
+    subject.texts.push_back(fmt::format("fault_strength={}", value));
+    return;
+  }
+  if (name == "layers" && value == kAll) {
+    subject.layers = kAllLayers;
+  } else if (name != "layers" || !io::parse_whole(value, subject.layers) || subject.layers < 1) {
+    throw Error(fmt::format("{}: expected strength=X, from 1 on, or layers=N or all", io::in_quotes(change)));
+  }
+  subject.texts.push_back(fmt::format("fault_layers={}", subject.layers));
+  // Each faulty layer would be measured in a run of the step of its own.
+  if (subject.layers > 1) subject.texts.emplace_back("harm=false");
+}
+
 std::string kinds_text() {
   std::string text;
   for (const FaultKindSpec& spec : fault_kinds()) text += std::string(spec.name) + ", ";
@@ -135,20 +161,50 @@ std::string kinds_text() {
 
 FaultSubject fault_subject(std::string_view name) {
   if (name == kNoFault) return {.name = kNoFault, .folder = kNoFault, .texts = {"faults=", "harm=false"}};
-  const std::optional<FaultChoice> choice = parse_fault(name);
+  const std::string_view kind = name.substr(0, name.find(','));
+  const std::optional<FaultChoice> choice = parse_fault(kind);
   if (!choice) {
     throw Error(
         fmt::format("no fault is named {}; there are {}each but bad-batch also with :once, none, required and all{}",
-                    io::in_quotes(name), kinds_text(),
-                    did_you_mean(name.substr(0, name.find(':')), fault_kinds(),
+                    io::in_quotes(kind), kinds_text(),
+                    did_you_mean(kind.substr(0, kind.find(':')), fault_kinds(),
                                  [](const FaultKindSpec& spec) { return spec.name; })));
   }
-  std::string folder(name);
-  std::replace(folder.begin(), folder.end(), ':', '-');
-  return {.name = std::string(name),
-          .folder = std::move(folder),
-          .site = std::string(to_string(site_of(choice->kind))),
-          .texts = {fmt::format("faults={}", name)}};
+  FaultSubject subject{.name = std::string(name),
+                       .folder = std::string(name),
+                       .site = std::string(to_string(site_of(choice->kind))),
+                       .texts = {fmt::format("faults={}", kind)}};
+  for (char& letter : subject.folder) {
+    if (letter == ':' || letter == ',' || letter == '=') letter = '-';
+  }
+  for (std::string_view rest = name.substr(kind.size()); !rest.empty();) {
+    rest.remove_prefix(1);
+    const std::string_view change = rest.substr(0, rest.find(','));
+    change_subject(subject, change);
+    rest.remove_prefix(change.size());
+  }
+  return subject;
+}
+
+std::vector<std::string> swept_faults(std::span<const std::string> names, std::span<const std::string> strengths,
+                                      std::span<const std::string> layers) {
+  std::vector<std::string> swept;
+  const auto endings = [](std::string_view what, std::span<const std::string> values) {
+    std::vector<std::string> texts;
+    for (const std::string& value : values) texts.push_back(fmt::format(",{}={}", what, value));
+    if (texts.empty()) texts.emplace_back();
+    return texts;
+  };
+  for (const FaultSubject& subject : fault_subjects(names)) {
+    if (subject.name == kNoFault) {
+      swept.push_back(subject.name);
+      continue;
+    }
+    for (const std::string& many : endings("layers", layers)) {
+      for (const std::string& strong : endings("strength", strengths)) swept.push_back(subject.name + strong + many);
+    }
+  }
+  return swept;
 }
 
 std::vector<FaultSubject> fault_subjects(std::span<const std::string> names) {
@@ -171,7 +227,13 @@ std::vector<FaultSubject> fault_subjects(std::span<const std::string> names) {
 }
 
 std::string subject_title(const FaultSubject& subject) {
-  return subject.site.empty() ? subject.name : fmt::format("{} ({})", subject.name, subject.site);
+  if (subject.site.empty()) return subject.name;
+  std::string title = subject.name.substr(0, subject.name.find(','));
+  if (subject.strength > 0) title += fmt::format(", strength {}", subject.strength);
+  if (subject.layers == kAllLayers) title += ", all layers";
+  if (subject.layers > 0 && subject.layers < kAllLayers)
+    title += ", " + counted(static_cast<std::uint64_t>(subject.layers), "layer");
+  return fmt::format("{} ({})", title, subject.site);
 }
 
 const std::vector<Arm>& fault_arms() {

@@ -5,6 +5,7 @@
 // options serves all. Non-goals: what a fault does (gnmr/lab/injection), running anything, results.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,11 +17,19 @@ namespace gnmr::lab {
 
 /// What is injected in one suite.
 struct FaultSubject {
-  std::string name;                     // a kind, `KIND:once`, or `none`: a healthy run
+  std::string name;                     // a kind, `KIND:once`, with `,strength=4,layers=3` behind it; `none`: healthy
   std::string folder = {};              // its suite's, in that of all
   std::string site = {};                // before-cast, cast, after-cast, run; empty for `none`
   std::vector<std::string> texts = {};  // what it changes, as settings_from_texts reads it
+  double strength = 0;                  // 0: the usual one
+  std::int64_t layers = 0;              // at fault at once; 0: one, kAllLayers: all
+
+  /// Whether it is one of a sweep over strength and number of layers.
+  bool is_of_sweep() const { return strength > 0 || layers > 0; }
 };
+
+/// More layers than there are.
+inline constexpr std::int64_t kAllLayers = 1000000;
 
 /// The subject of that name; an `Error` that lists the names where there is none such.
 FaultSubject fault_subject(std::string_view name);
@@ -29,7 +38,12 @@ FaultSubject fault_subject(std::string_view name);
 /// the order in which they come.
 std::vector<FaultSubject> fault_subjects(std::span<const std::string> names);
 
-/// For people: `saturate (cast)`.
+/// The names with each strength and each number of layers (`3`, `all`) behind them; nothing of what is empty. An
+/// `Error` where a text is no number.
+std::vector<std::string> swept_faults(std::span<const std::string> names, std::span<const std::string> strengths,
+                                      std::span<const std::string> layers);
+
+/// For people: `saturate (cast)`, `saturate, strength 4, 3 layers (cast)`.
 std::string subject_title(const FaultSubject& subject);
 
 /// Every arm of `gnmr lab faults`.

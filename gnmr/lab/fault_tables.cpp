@@ -63,7 +63,7 @@ std::string escaped(std::string text) {
 }
 
 std::string table_markdown(const Summary& summary) {
-  std::string text = "| arm |";
+  std::string text = "| |";
   std::string line = "|---|";
   for (const SummaryColumn& column : summary.columns) {
     text += " " + escaped(column.title) + " |";
@@ -116,14 +116,37 @@ Summary overview(const std::vector<FaultTable>& tables) {
   return summary;
 }
 
+Summary sweep(const std::vector<FaultTable>& tables, const std::string& key) {
+  Summary summary;
+  for (const FaultTable& table : tables) {
+    if (!table.subject.is_of_sweep()) continue;
+    SummaryRow& row =
+        summary.rows.emplace_back(SummaryRow{.arm = table.subject.name, .label = subject_title(table.subject)});
+    for (const SummaryRow& arm : table.summary.rows) {
+      const auto found = arm.cells.find(key);
+      if (found == arm.cells.end()) continue;
+      row.cells[arm.arm] = found->second;
+      const auto same = [&](const SummaryColumn& column) { return column.key == arm.arm; };
+      if (std::none_of(summary.columns.begin(), summary.columns.end(), same)) {
+        summary.columns.push_back({arm.arm, arm.label, ""});
+      }
+    }
+  }
+  return summary;
+}
+
 std::string fault_tables_markdown(const std::vector<FaultTable>& tables) {
   std::string text =
       "# Injected faults, with ground truth\n\n"
       "Written by `gnmr lab faults`. Faults are INJECTED; each is followed by its site: before, in or after the "
       "quantization of a low path, or the run.\n\n"
       "## Gap closed\n\n"
-      "(none - arm) / (none - high), paired by seed: mean and 95% interval over seeds.\n\n";
-  text += table_markdown(overview(tables));
+      "Mean of none - arm over mean of none - high, paired by seed, with its 95% interval (Fieller's).\n\n";
+  const Summary swept = sweep(tables, "gap_closed");
+  text += table_markdown(swept.rows.empty() ? overview(tables) : swept);
+  if (!swept.rows.empty()) {
+    text += "\n## Difference to high precision, in nats\n\n" + table_markdown(sweep(tables, "high_change"));
+  }
   for (const FaultTable& table : tables) {
     text += fmt::format("\n## {}\n\n", subject_title(table.subject));
     if (!table.conditions.empty()) text += fmt::format("{}\n\n", fmt::join(table.conditions, ", "));

@@ -27,7 +27,11 @@ std::vector<FaultTable> fault_tables(const std::vector<FaultCell>& cells);
 /// A row per arm, a column per fault: the gap closed, and for a healthy run the change of the loss.
 Summary overview(const std::vector<FaultTable>& tables);
 
-/// All of it as Markdown: the overview, then each fault.
+/// A row per fault of a sweep over strength and number of layers, a column per arm: a figure of the rows of their
+/// tables, as `gap_closed` or `high_change`. No rows where there is no sweep.
+Summary sweep(const std::vector<FaultTable>& tables, const std::string& key);
+
+/// All of it as Markdown: the overview, or what a sweep shows, then each fault.
 std::string fault_tables_markdown(const std::vector<FaultTable>& tables);
 
 }  // namespace gnmr::lab

@@ -167,8 +167,8 @@ void BatchRunner::follow(GradientRule& rule, std::int64_t step, BatchNumbers& nu
   for (const at::Tensor& parameter : units_.parameters()) gradients.push_back(parameter.grad());
   const GradientAction action =
       rule.act({.step = step, .loss = numbers.loss, .squares = numbers.squares, .gradients = gradients});
+  numbers.rule_acted = action.changes_update(numbers.update.clip);
   scale_gradients(action.coefficients, numbers);
-  numbers.rule_acted = action.acted();
   if (action.gradients_changed) measure_gradients(numbers);
   if (action.replaces_clipping) numbers.update.clip = 1;
   numbers.update.applied = numbers.update.applied && !action.skip;

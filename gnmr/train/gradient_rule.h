@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -31,10 +32,12 @@ struct GradientAction {
   bool replaces_clipping = false;    // the trainer's own clipping is left out in this step
   bool gradients_changed = false;    // elements were changed: norms must be taken again
 
-  /// Whether the step's update is another one than without the rule.
-  bool acted() const {
-    const auto scales = [](double coefficient) { return coefficient != 1; };
-    return skip || gradients_changed || std::any_of(coefficients.begin(), coefficients.end(), scales);
+  /// Whether the step's update is another one than without the rule; `clip` is the trainer's own coefficient.
+  bool changes_update(double clip) const {
+    const double plain = replaces_clipping ? clip : 1;
+    const auto differs = [&](double coefficient) { return std::abs(coefficient - plain) > 1e-4 * plain; };
+    if (skip || gradients_changed) return true;
+    return coefficients.empty() ? differs(1) : std::any_of(coefficients.begin(), coefficients.end(), differs);
   }
 };
 

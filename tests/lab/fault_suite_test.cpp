@@ -44,6 +44,26 @@ TEST(FaultSuite, SubjectsAreKindsAndGroupsOfThem) {
   EXPECT_THROW(fault_subject("bad-batch:once"), Error);
 }
 
+TEST(FaultSuite, ASweepNamesStrengthAndLayers) {
+  const Texts swept = swept_faults(Texts{"saturate", "none", "overflow"}, Texts{"4", "16"}, Texts{"1", "all"});
+  EXPECT_EQ(swept.size(), 9u);
+  EXPECT_EQ(swept[0], "saturate,strength=4,layers=1");
+  EXPECT_EQ(swept[4], "none");
+  EXPECT_EQ(swept_faults(Texts{"saturate"}, Texts{}, Texts{}), Texts{"saturate"});
+  const FaultSubject all = fault_subject("overflow:once,strength=16,layers=all");
+  EXPECT_EQ(all.folder, "overflow-once-strength-16-layers-all");
+  const run::TrainSettings settings = settings_of(all, arm_named("trial"));
+  EXPECT_EQ(settings.experiment.faults, Texts{"overflow:once"});
+  EXPECT_EQ(settings.experiment.fault_strength, 16);
+  EXPECT_EQ(settings.experiment.fault_layers, kAllLayers);
+  EXPECT_FALSE(settings.experiment.harm);
+  EXPECT_TRUE(settings_of(fault_subject("overflow,layers=1"), arm_named("trial")).experiment.harm);
+  for (const char* wrong :
+       {"saturate,strength=0", "saturate,layers=0", "saturate,layers=x", "saturate,often=2", "saturate,"}) {
+    EXPECT_THROW(fault_subject(wrong), Error) << wrong;
+  }
+}
+
 TEST(FaultSuite, EveryArmIsValidUnderEveryFault) {
   std::set<std::string> names;
   for (const Arm& arm : fault_arms()) {

@@ -124,12 +124,33 @@ TEST(FaultTables, TheOverviewHasAColumnAFault) {
   EXPECT_EQ(summary.rows.size(), 3U);  // neither `none` nor `high` closes a gap
 }
 
+TEST(FaultTables, ASweepHasARowPerStrengthAndNumberOfLayers) {
+  std::vector<FaultCell> cells;
+  for (const char* fault :
+       {"saturate,strength=16,layers=1", "saturate,strength=4,layers=1", "saturate,strength=4,layers=all"}) {
+    add(cells, fault, "high", 1.0);
+    add(cells, fault, "none", 2.0);
+    add(cells, fault, "trial", 1.25);
+  }
+  const std::vector<FaultTable> tables = fault_tables(merge_cells(cells));
+  const Summary gaps = sweep(tables, "gap_closed");
+  ASSERT_EQ(gaps.rows.size(), 3U);
+  EXPECT_EQ(gaps.rows[0].label, "saturate, strength 4, 1 layer (cast)");
+  EXPECT_EQ(gaps.rows[1].label, "saturate, strength 16, 1 layer (cast)");
+  EXPECT_EQ(gaps.rows[2].label, "saturate, strength 4, all layers (cast)");
+  EXPECT_EQ(gaps.rows[2].cells.at("trial").text, "75% [75, 75]");
+  const Summary differences = sweep(tables, "high_change");
+  ASSERT_EQ(differences.columns.size(), 2U);
+  EXPECT_EQ(differences.rows[0].cells.at("none").text, "+1.0000 [+1.0000, +1.0000]");
+  EXPECT_TRUE(sweep(sample(), "gap_closed").rows.empty());
+}
+
 TEST(FaultTables, MarkdownHasTheOverviewAndATableAFault) {
   const std::string text = fault_tables_markdown(sample());
-  for (const char* part : {"| arm | saturate (cast) | wrong-rows (after-cast) | loss - none |",
-                           "| trial | 75% [75, 75] | 75% [75, 75] | +0.0100 [+0.0100, +0.0100] |",
-                           "\n## wrong-rows (after-cast)\n\nsteps=300, seeds 0 1 2\n\n| arm | loss |",
-                           "- *gap closed*: Mean of none - arm"}) {
+  for (const char* part :
+       {"| | saturate (cast) | wrong-rows (after-cast) | loss - none |",
+        "| trial | 75% [75, 75] | 75% [75, 75] | +0.0100 [+0.0100, +0.0100] |",
+        "\n## wrong-rows (after-cast)\n\nsteps=300, seeds 0 1 2\n\n| | loss |", "- *gap closed*: Mean of none - arm"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   }
   EXPECT_EQ(text, fault_tables_markdown(sample()));

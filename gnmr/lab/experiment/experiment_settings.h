@@ -24,6 +24,8 @@ using Texts = std::vector<std::string>;
     "Inject faults, to see what happens (docs/faults.md; KIND:once: gone in a rerun):" GNMR_FAULT_NAMES)        \
   X(std::int64_t, fault_every, 12, "Faults", "N", "Mean number of steps from one injected fault to the next")   \
   X(std::int64_t, fault_steps, 5, "Faults", "N", "Steps that an injected fault lasts")                          \
+  X(std::int64_t, fault_layers, 1, "Faults", "N",                                                               \
+    "Layers in which an injected fault begins at once; more than there are: all")                               \
   X(std::int64_t, fault_from, 40, "Faults", "N", "First step that may have one")                                \
   X(double, fault_strength, 64, "Faults", "X",                                                                  \
     "How strong: saturate cuts inputs at 1/X of their largest; overflow multiplies those above 1/8 of it by X") \

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gnmr/lab/injection/fault_plan.h"
 
+#include <algorithm>
+#include <cstddef>
+
 #include "gnmr/core/error.h"
 #include "gnmr/run/random_stream.h"
 
@@ -14,11 +17,30 @@ std::int64_t duration_of(const FaultChoice& choice, std::int64_t steps) {
   return steps > kLongest / kDriftFactor ? kLongest : steps * kDriftFactor;
 }
 
+PlannedFault with_layer(PlannedFault fault, std::uint32_t layer) {
+  fault.layer = layer;
+  return fault;
+}
+
+/// So many of the free layers, `first` among them; what is drawn here comes behind what one layer needs.
+std::vector<std::uint32_t> faulty_from(std::vector<std::uint32_t> free_layers, std::uint32_t first, std::int64_t count,
+                                       run::RandomStream& random) {
+  std::vector<std::uint32_t> faulty{first};
+  std::erase(free_layers, first);
+  while (!free_layers.empty() && static_cast<std::int64_t>(faulty.size()) < count) {
+    const auto drawn = free_layers.begin() + static_cast<std::ptrdiff_t>(random.below(free_layers.size()));
+    faulty.push_back(*drawn);
+    free_layers.erase(drawn);
+  }
+  std::sort(faulty.begin(), faulty.end());
+  return faulty;
+}
+
 }  // namespace
 
 std::vector<PlannedFault> plan_faults(const FaultSettings& settings) {
-  if (settings.every < 1 || settings.steps < 1 || settings.from < 1) {
-    throw Error("[faults] expected every, steps and from to be at least 1");
+  if (settings.every < 1 || settings.steps < 1 || settings.layers < 1 || settings.from < 1) {
+    throw Error("[faults] expected every, steps, layers and from to be at least 1");
   }
   std::vector<PlannedFault> faults;
   if (settings.kinds.empty()) return faults;
@@ -40,13 +62,17 @@ std::vector<PlannedFault> plan_faults(const FaultSettings& settings) {
     const std::int64_t steps = duration_of(choice, settings.steps);
     // Compared this way round because the sum may not fit.
     const std::int64_t last = steps - 1 > settings.run_steps - step ? settings.run_steps : step + steps - 1;
-    faults.push_back({.step_first = step,
-                      .step_last = last,
-                      .steps = steps,
-                      .layer = of_run ? kNoLayer : layer,
-                      .kind = choice.kind,
-                      .transient = choice.transient});
-    (of_run ? run_free_from : free_from[layer]) = last + 2;
+    const PlannedFault fault{
+        .step_first = step, .step_last = last, .steps = steps, .kind = choice.kind, .transient = choice.transient};
+    if (of_run) {
+      run_free_from = last + 2;
+      faults.push_back(with_layer(fault, kNoLayer));
+      continue;
+    }
+    for (const std::uint32_t one : faulty_from(free_layers, layer, settings.layers, random)) {
+      free_from[one] = last + 2;
+      faults.push_back(with_layer(fault, one));
+    }
   }
   return faults;
 }

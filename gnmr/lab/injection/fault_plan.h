@@ -25,6 +25,7 @@ struct FaultSettings {
   std::vector<FaultChoice> kinds = {};  // one is drawn for each fault; none: no faults
   std::int64_t every = 12;              // mean number of steps from one fault to the next
   std::int64_t steps = 5;               // that a fault lasts; a drift longer, what is transient or of the run one
+  std::int64_t layers = 1;              // in which one begins at once, where so many have none
   std::int64_t from = 40;               // first step that may have one
   std::int64_t seed = 1;
   std::int64_t run_steps = 200;
@@ -45,8 +46,8 @@ struct PlannedFault {
   bool covers(std::int64_t step) const { return step_first <= step && step <= step_last; }
 };
 
-/// All faults of a run, by their first steps. In each step one begins with probability 1 / every, in a layer that has
-/// none; no more than one begins in a step.
+/// All faults of a run, by their first steps. In each step faults begin with probability 1 / every, all of one kind, in
+/// `layers` layers that have none, or in those that there are.
 std::vector<PlannedFault> plan_faults(const FaultSettings& settings);
 
 }  // namespace gnmr::lab

@@ -38,6 +38,7 @@ FaultSettings plan_of(const run::TrainSettings& settings, std::size_t layer_coun
           .kinds = choices_of(experiment.faults),
           .every = experiment.fault_every,
           .steps = experiment.fault_steps,
+          .layers = experiment.fault_layers,
           .from = experiment.fault_from,
           .seed = experiment.fault_seed,
           .run_steps = settings.steps};

@@ -67,6 +67,37 @@ TEST(FaultPlan, KeepsItsPromises) {
   }
 }
 
+TEST(FaultPlan, SeveralLayersAreAtFaultAtOnce) {
+  FaultSettings settings = many();
+  settings.every = 40;
+  const std::vector<PlannedFault> alone = plan_faults(settings);
+  for (const std::int64_t layers : {3, 12, 1000}) {
+    settings.layers = layers;
+    std::map<std::int64_t, std::set<std::uint32_t>> begun;
+    std::map<std::int64_t, std::set<FaultKind>> kinds;
+    std::map<std::uint32_t, std::int64_t> last;
+    for (const PlannedFault& fault : plan_faults(settings)) {
+      EXPECT_TRUE(begun[fault.step_first].insert(fault.layer).second) << "a layer twice in step " << fault.step_first;
+      kinds[fault.step_first].insert(fault.kind);
+      EXPECT_LT(fault.layer, settings.layer_count);
+      if (last.count(fault.layer) != 0) {
+        EXPECT_GT(fault.step_first, last[fault.layer] + 1);
+      }
+      last[fault.layer] = fault.step_last;
+    }
+    std::size_t complete = 0;
+    for (const auto& [step, found] : begun) {
+      EXPECT_LE(found.size(), static_cast<std::size_t>(std::min<std::int64_t>(layers, 12)));
+      EXPECT_EQ(kinds[step].size(), 1U);
+      if (found.size() == static_cast<std::size_t>(std::min<std::int64_t>(layers, 12))) ++complete;
+    }
+    // Where an earlier fault lasts fewer are free, or none.
+    EXPECT_GT(complete, begun.size() * 2 / 3);
+    EXPECT_GT(begun.size(), alone.size() * 2 / 3);
+    EXPECT_LE(begun.size(), alone.size());
+  }
+}
+
 TEST(FaultPlan, IsAFunctionOfItsSettings) {
   const FaultSettings settings = all_kinds();
   EXPECT_EQ(plan_faults(settings), plan_faults(settings));
