@@ -113,7 +113,7 @@ const std::vector<Regime>& regimes() {
                       R"({"format": "int8", "scaling": "tensor"})")},
       {"mx-last-bin",
        "A student of a fixed teacher in MXFP8 (E4M3, gradients E5M2, OCP's scales), its layer norms too",
-       {"model=student-teacher", "steps=1500", "batch=16", "sequence=16", "lr=0.01", "min_lr=1", "warmup=100",
+       {"model=student-teacher", "steps=1500", "batch=16", "sequence=16", "lr=0.003", "min_lr=0.01", "warmup=100",
         "weight_decay=0"},
        mx_recipe()},
       {"fp8-domain",
