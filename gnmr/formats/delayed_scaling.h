@@ -45,8 +45,8 @@ struct DelayedState {
   std::vector<float> amax_history;  // oldest first, at most `history_length`
   std::uint64_t observations = 0;
   float scale = 1;
-  std::uint64_t refreshes = 0;     // so far
-  std::uint32_t refresh_debt = 0;  // a refresh adds `Refresh::gap`, an observation takes 1 off
+  std::uint64_t refreshes = 0;     // so far: renewals before the interval was over
+  std::uint32_t refresh_debt = 0;  // a new scale in place of one that no longer fits adds a gap, an observation takes 1
 };
 
 /// The debt in a state of an earlier version, which kept `observations` as they were after its last refresh.
@@ -57,7 +57,7 @@ std::uint32_t debt_of_last_refresh(std::uint64_t observations, std::uint64_t ref
 /// scale as it is.
 void observe_amax(const DelayedScaling& options, float amax, DelayedState& state, const Refresh& refresh = {});
 
-/// Whether it would renew the scale early now.
-bool would_refresh(const DelayedScaling& options, float amax, const DelayedState& state, const Refresh& refresh);
+/// Whether it would renew a scale that no longer fits, early or not, within the rate of `refresh`.
+bool renewal_answers(const DelayedScaling& options, float amax, const DelayedState& state, const Refresh& refresh);
 
 }  // namespace gnmr::formats

@@ -58,18 +58,19 @@ __global__ void __launch_bounds__(kThreads)
     state.size = min(state.size + 1, rule.length);
   }
   const bool is_due = state.observations % rule.interval == 0;
-  ++state.observations;
   if (state.debt > 0) --state.debt;
+  const bool may_refresh = refresh.factor > 0 && state.observations > 0 &&
+                           state.debt + refresh.gap <= refresh.burst * refresh.gap;
+  ++state.observations;
   __syncwarp();  // every lane has read the state, and sees the new amax
-  const bool may_refresh = refresh.factor > 0 && state.debt + refresh.gap <= refresh.burst * refresh.gap;
   if ((is_due || may_refresh) && state.size > 0) {
     const float chosen = chosen_amax(rule, state, ring, lane);
     if (chosen > 0) {
       const float renewed = fminf(fmaxf(ldexpf(scale_of(rule, chosen), rule.margin), kSmallestScale), kLargestScale);
       const bool is_stale = renewed > __fmul_rn(refresh.factor, state.scale) || renewed < __fmul_rn(0.5f, state.scale);
-      if (!is_due && is_stale) {
-        ++state.refreshes;
+      if (may_refresh && is_stale) {
         state.debt += refresh.gap;
+        if (!is_due) ++state.refreshes;
       }
       if (is_due || is_stale) state.scale = renewed;
     }

@@ -25,13 +25,13 @@ void AmaxHistory::end_step(const recipes::Recipe& recipe, const formats::Refresh
   });
 }
 
-bool AmaxHistory::will_refresh(const recipes::Recipe& recipe, recipes::Product product,
-                               const formats::Refresh& refresh) const {
+bool AmaxHistory::will_answer(const recipes::Recipe& recipe, recipes::Product product,
+                              const formats::Refresh& refresh) const {
   bool found = false;
   recipes::for_delayed(recipe, [&](std::size_t which, std::size_t place, const recipes::CastRule& rule) {
     if (which != static_cast<std::size_t>(product)) return;
     const float amax = step_amax[static_cast<std::size_t>(recipes::operands_of(product)[place])];
-    found = found || formats::would_refresh(rule.delayed_scaling(), amax, delayed[which][place], refresh);
+    found = found || formats::renewal_answers(rule.delayed_scaling(), amax, delayed[which][place], refresh);
   });
   return found;
 }

@@ -34,8 +34,8 @@ struct AmaxHistory {
   /// The magnitudes of the step enter the histories; `refresh`: when a scale is renewed early.
   void end_step(const recipes::Recipe& recipe, const formats::Refresh& refresh = {});
 
-  /// Whether that will renew a scale of an operand of this GEMM early.
-  bool will_refresh(const recipes::Recipe& recipe, recipes::Product product, const formats::Refresh& refresh) const;
+  /// Whether that will renew a scale of an operand of this GEMM that no longer fits.
+  bool will_answer(const recipes::Recipe& recipe, recipes::Product product, const formats::Refresh& refresh) const;
 
   /// The states in the order of `recipes::for_delayed`; as many are taken over.
   std::vector<formats::DelayedState> states(const recipes::Recipe& recipe) const;

@@ -118,10 +118,10 @@ struct LinearPaths {
   /// Forgets the last step's measurements.
   void begin_step();
 
-  /// Whether the end of the step will renew a scale early because of which this GEMM's low path is off now. On a device
-  /// the host does not know.
+  /// Whether the end of the step will renew a scale because of which this GEMM's low path is off now. On a device the
+  /// host does not know.
   bool is_stale(Product product, const formats::Refresh& refresh) const {
-    return recipe != nullptr && numbers == nullptr && amax.will_refresh(*recipe, product, refresh);
+    return recipe != nullptr && numbers == nullptr && amax.will_answer(*recipe, product, refresh);
   }
 
   /// The amax of the step enters the histories.

@@ -42,7 +42,7 @@ std::string delayed_states_text(std::span<const formats::DelayedState> states) {
   io::OrderedJson all = io::OrderedJson::array();
   for (const formats::DelayedState& state : states) {
     all.push_back({{"history", state.amax_history}, {"observations", state.observations}, {"scale", state.scale}});
-    if (state.refreshes == 0) continue;
+    if (state.refreshes == 0 && state.refresh_debt == 0) continue;
     all.back()["refreshes"] = state.refreshes;
     all.back()["refresh_debt"] = state.refresh_debt;
   }

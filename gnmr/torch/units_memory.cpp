@@ -74,7 +74,7 @@ class SavedHistories {
     const bool is_old = counts.size() == 2;
     const std::int64_t last = is_old ? counts[1] : 1;
     const std::int64_t debt = is_old ? 0 : take_counts(name + ".refresh_debt", 1)[0];
-    if (counts[0] < 1 || last < 1 || static_cast<std::uint64_t>(last) > state.observations || debt < 0 ||
+    if (counts[0] < (is_old ? 1 : 0) || last < 1 || static_cast<std::uint64_t>(last) > state.observations || debt < 0 ||
         debt > formats::kMostRefreshDebt) {
       refuse(name);
     }
@@ -144,7 +144,7 @@ std::vector<std::pair<std::string, at::Tensor>> RecoverableUnits::memory() const
         memory.emplace_back(name + ".amax_history", at::tensor(state.amax_history, at::kFloat));
         memory.emplace_back(name + ".scale", at::tensor({state.scale}, at::kFloat));
         memory.emplace_back(name + ".observations", count_tensor(state.observations));
-        if (state.refreshes == 0) continue;
+        if (state.refreshes == 0 && state.refresh_debt == 0) continue;
         memory.emplace_back(name + ".refreshes", count_tensor(state.refreshes));
         memory.emplace_back(name + ".refresh_debt", count_tensor(state.refresh_debt));
       }

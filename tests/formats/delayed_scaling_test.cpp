@@ -123,12 +123,12 @@ TEST(Refresh, RenewsAScaleThatNoLongerFitsByItsOwnRule) {
   EXPECT_EQ(state.refreshes, 3U);
 }
 
-/// The rate limit by its definition: whether one more refresh now would leave, from each earlier one on, no more than
+/// The rate limit by its definition: whether one more renewal now would leave, from each earlier one on, no more than
 /// `burst` and one for each `gap` observations since.
-bool is_within_rate(const std::vector<std::uint64_t>& refreshed_at, std::uint64_t now, const Refresh& refresh) {
-  for (std::size_t first = 0; first < refreshed_at.size(); ++first) {
-    const std::uint64_t count = refreshed_at.size() - first + 1;
-    if (count > refresh.burst + (now - refreshed_at[first]) / refresh.gap) return false;
+bool is_within_rate(const std::vector<std::uint64_t>& renewed_at, std::uint64_t now, const Refresh& refresh) {
+  for (std::size_t first = 0; first < renewed_at.size(); ++first) {
+    const std::uint64_t count = renewed_at.size() - first + 1;
+    if (count > refresh.burst + (now - renewed_at[first]) / refresh.gap) return false;
   }
   return true;
 }
@@ -136,30 +136,36 @@ bool is_within_rate(const std::vector<std::uint64_t>& refreshed_at, std::uint64_
 TEST(Refresh, ComesInABurstAndThenOneByOne) {
   Noise noise(21);
   for (const auto& [burst, gap] : {std::pair{1U, 10U}, {4U, 10U}, {3U, 1U}, {2U, 7U}}) {
-    const DelayedScaling options{.history_length = 1, .update_interval = 1'000'000};
-    const Refresh refresh{.factor = 1.25F, .burst = burst, .gap = gap};
-    DelayedState state;
-    observe_amax(options, 1, state, refresh);
-    std::vector<std::uint64_t> refreshed_at;
-    std::uint64_t denied = 0;
-    for (std::uint64_t now = 2; now < 1500; ++now) {
-      // Calm stretches, in which the debt is paid back, and wild ones.
-      const bool wild = (now / 60) % 3 != 0;
-      const float amax = wild ? static_cast<float>(std::exp(noise.normal())) : state.amax_history.back();
-      const bool no_longer_fits = amax / 448 > 1.25F * state.scale || amax / 448 < 0.5F * state.scale;
-      const bool expected = no_longer_fits && is_within_rate(refreshed_at, now, refresh);
-      const std::uint64_t before = state.refreshes;
-      observe_amax(options, amax, state, refresh);
-      ASSERT_EQ(state.refreshes != before, expected) << burst << " " << gap << " " << now;
-      ASSERT_LE(state.refresh_debt, burst * gap);
-      if (expected) refreshed_at.push_back(now);
-      denied += no_longer_fits && !expected ? 1 : 0;
-    }
-    EXPECT_GT(refreshed_at.size(), 100U / gap);
-    EXPECT_EQ(denied > 0, gap > 1);
-    // No longer stretch than the documented one: of n observations at most burst + floor((n - 1) / gap) refresh.
-    for (std::size_t last = burst; last < refreshed_at.size(); ++last) {
-      EXPECT_GE(refreshed_at[last] - refreshed_at[last - burst], gap);
+    for (const std::uint32_t interval : {1U, 7U, 1'000'000U}) {
+      const DelayedScaling options{.history_length = 1, .update_interval = interval};
+      const Refresh refresh{.factor = 1.25F, .burst = burst, .gap = gap};
+      DelayedState state;
+      std::vector<std::uint64_t> renewed_at;
+      std::uint64_t denied = 0;
+      for (std::uint64_t now = 0; now < 1500; ++now) {
+        // Calm stretches, in which the debt is paid back, and wild ones.
+        const bool wild = now == 0 || (now / 60) % 3 != 0;
+        const float amax = wild ? static_cast<float>(std::exp(noise.normal())) : state.amax_history.back();
+        const float fresh = amax / 448;
+        const bool misfits = now > 0 && (fresh > 1.25F * state.scale || fresh < 0.5F * state.scale);
+        const bool expected = misfits && is_within_rate(renewed_at, now, refresh);
+        const bool is_due = now % interval == 0;
+        const float scale = expected || is_due ? fresh : state.scale;
+        const std::uint64_t refreshes = state.refreshes + (expected && !is_due ? 1 : 0);
+        ASSERT_EQ(renewal_answers(options, amax, state, refresh), expected) << burst << " " << gap << " " << now;
+        observe_amax(options, amax, state, refresh);
+        ASSERT_EQ(state.scale, scale) << burst << " " << gap << " " << interval << " " << now;
+        ASSERT_EQ(state.refreshes, refreshes);
+        ASSERT_LE(state.refresh_debt, burst * gap);
+        if (expected) renewed_at.push_back(now);
+        denied += misfits && !expected ? 1 : 0;
+      }
+      EXPECT_GT(renewed_at.size(), 100U / gap);
+      EXPECT_EQ(denied > 0, gap > 1);
+      // As documented: of n observations at most burst + floor((n - 1) / gap).
+      for (std::size_t last = burst; last < renewed_at.size(); ++last) {
+        EXPECT_GE(renewed_at[last] - renewed_at[last - burst], gap);
+      }
     }
   }
 }
@@ -182,13 +188,15 @@ TEST(Refresh, IsKnownAhead) {
       DelayedState state;
       for (int step = 0; step < 400; ++step) {
         const auto amax = static_cast<float>(std::exp(noise.normal()));
-        const std::uint64_t before = state.refreshes;
-        const bool expected = would_refresh(options, amax, state, refresh);
+        const DelayedState before = state;
+        const bool expected = renewal_answers(options, amax, state, refresh);
         observe_amax(options, amax, state, refresh);
-        ASSERT_EQ(state.refreshes != before, expected) << interval << " " << factor << " " << step;
+        ASSERT_EQ(state.refresh_debt > before.refresh_debt, expected) << interval << " " << factor << " " << step;
+        ASSERT_EQ(state.refreshes != before.refreshes, expected && step % static_cast<int>(interval) != 0);
+        ASSERT_TRUE(!expected || state.scale != before.scale);
         found += expected ? 1 : 0;
       }
-      EXPECT_FALSE(would_refresh(options, -1, state, refresh)) << "nothing was seen";
+      EXPECT_FALSE(renewal_answers(options, -1, state, refresh)) << "nothing was seen";
     }
   }
   EXPECT_GT(found, 50U);

@@ -428,6 +428,37 @@ TEST(Units, SitesAreStaleWhereTheEndOfTheStepRenewsAScale) {
   EXPECT_EQ(run(7, scale), std::vector<std::uint8_t>(6, 0)) << "not so soon again: what is wrong now counts";
 }
 
+TEST(Units, SitesAreStaleTooWhereAScaleThatWasDueMisfits) {
+  const auto recipe = std::make_shared<Recipe>(recipes::parse_recipe(
+      R"({"name": "s", "input": {"format": "e4m3", "scaling": "delayed", "interval": 1, "history": 1}})"));
+  constexpr formats::Refresh kRefresh{.factor = 1.25F};
+  SmallModel model;
+  RecoverableUnits units(model, recipe, {.allow = {"stem", "layers.0.up"}});
+  const auto stale_sites_of = [&](std::int64_t step, double scale) {
+    units.begin_step(step);
+    model.run(9, scale);
+    const std::vector<std::uint8_t> stale = units.stale_sites(kRefresh);
+    units.end_step(kRefresh);
+    return stale;
+  };
+  const std::vector<std::uint8_t> none(6, 0), both{1, 0, 1, 1, 0, 1};
+  EXPECT_EQ(stale_sites_of(1, 4), none) << "the scale of the first step is its own";
+  EXPECT_EQ(stale_sites_of(2, 4), none);
+  EXPECT_EQ(stale_sites_of(3, 1), both);
+  EXPECT_EQ(stale_sites_of(4, 1), none);
+  EXPECT_EQ(stale_sites_of(5, 4), both);
+  EXPECT_EQ(units.refreshes(), 0U) << "none came early";
+  const auto memory = units.memory();
+  RecoverableUnits restored(model, recipe, {.allow = {"stem", "layers.0.up"}});
+  restored.restore_memory(memory);
+  const auto again = restored.memory();
+  ASSERT_EQ(again.size(), memory.size());
+  for (std::size_t index = 0; index < memory.size(); ++index) {
+    EXPECT_EQ(again[index].first, memory[index].first);
+    EXPECT_TRUE(at::equal(again[index].second, memory[index].second)) << memory[index].first;
+  }
+}
+
 TEST(Units, RefreshesOfAScaleAreSavedAndThoseOfEarlierVersionsLoad) {
   const auto recipe = std::make_shared<Recipe>(recipes::parse_recipe(
       R"({"name": "s", "input": {"format": "e4m3", "scaling": "delayed", "interval": 100, "history": 1},
