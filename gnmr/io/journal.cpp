@@ -7,6 +7,7 @@ namespace gnmr::io {
 namespace {
 
 constexpr std::array<std::string_view, 6> kEventNames{"risk", "admitted", "denied", "futile", "released", "standing"};
+constexpr std::array<std::string_view, 3> kGemmNames{"forward", "input_gradient", "weight_gradient"};
 constexpr std::array<std::string_view, 3> kModeNames{"armed", "watch", "high"};
 
 template <typename Kind, std::size_t count>
@@ -18,6 +19,14 @@ std::optional<Kind> find_kind(const std::array<std::string_view, count>& names, 
 }
 
 }  // namespace
+
+std::vector<std::string> site_names(const std::vector<std::string>& named, std::uint32_t sites) {
+  if (named.size() == sites) return named;
+  if (sites == kGemmNames.size()) return {kGemmNames.begin(), kGemmNames.end()};
+  std::vector<std::string> names;
+  for (std::uint32_t site = 1; site <= sites; ++site) names.push_back("site " + std::to_string(site));
+  return names;
+}
 
 std::string_view to_string(JournalEventKind kind) { return kEventNames[static_cast<std::size_t>(kind)]; }
 

@@ -37,8 +37,13 @@ struct JournalHeader {
   std::int64_t version = kJournalVersion;
   Options options;
   std::vector<Unit> units;
-  std::string started;  // time of day in UTC; may be empty
+  std::string started;                  // time of day in UTC; may be empty
+  std::vector<std::string> sites = {};  // what the sites of errors are called; empty: none, or an older file
 };
+
+/// What so many sites are called: `named`, where these are as many; else three are the GEMMs of a layer, as files of
+/// older versions have them without names, and others are numbered from 1.
+std::vector<std::string> site_names(const std::vector<std::string>& named, std::uint32_t sites);
 
 /// One optimizer step.
 struct JournalStep {

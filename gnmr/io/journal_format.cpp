@@ -43,7 +43,7 @@ void append_list(std::string& out, std::string_view key, const Items& items, App
 }  // namespace
 
 void append_header_line(std::string& out, const std::vector<Unit>& units, const Options& options,
-                        std::string_view started) {
+                        std::string_view started, std::span<const std::string> sites) {
   append_field(out, R"({"kind":"header","version":)", kJournalVersion);
   out += R"(,"options":)";
   out += write_options(options);
@@ -54,6 +54,9 @@ void append_header_line(std::string& out, const std::vector<Unit>& units, const 
     if (unit.forced) out += R"(,"forced":true)";
     out += '}';
   });
+  if (!sites.empty()) {
+    append_list(out, R"(,"sites":)", sites, [&](const std::string& site) { append_json_string(out, site); });
+  }
   if (!started.empty()) append_text_field(out, R"(,"started":)", started);
   out += "}\n";
 }

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,7 +27,7 @@ struct JournalEventView {
 
 /// Appends a `header` line; `started` may be empty.
 void append_header_line(std::string& out, const std::vector<Unit>& units, const Options& options,
-                        std::string_view started);
+                        std::string_view started, std::span<const std::string> sites = {});
 
 /// Appends a `step` line.
 void append_line(std::string& out, const JournalStep& record);

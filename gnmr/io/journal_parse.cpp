@@ -42,6 +42,7 @@ JournalRecord parse_header(const JsonObject& object) {
   header.options = parse_options(object.object("options"));
   for (const JsonObject& unit : object.objects("units")) header.units.push_back(parse_unit(unit));
   header.started = text_or_empty(object, "started");
+  if (object.has("sites")) header.sites = object.texts("sites");
   return header;
 }
 

@@ -97,8 +97,9 @@ void JournalWriter::write(Format format) {
   sink_->append(lines_);
 }
 
-void JournalWriter::header(const std::vector<Unit>& units, const Options& options, std::string_view started) {
-  write([&] { append_header_line(lines_, units, options, started); });
+void JournalWriter::header(const std::vector<Unit>& units, const Options& options, std::string_view started,
+                           std::span<const std::string> sites) {
+  write([&] { append_header_line(lines_, units, options, started, sites); });
 }
 
 void JournalWriter::step(const Controller& controller, const Alarm& alarm, const Decision& decision,

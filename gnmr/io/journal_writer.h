@@ -57,8 +57,10 @@ class JournalWriter {
   /// Whether the journal had lines before, from an earlier run.
   bool resumed() const { return resumed_; }
 
-  /// What is watched, and how; a resumed run writes it again, since both may have changed. `started` may be empty.
-  void header(const std::vector<Unit>& units, const Options& options, std::string_view started);
+  /// What is watched, and how; a resumed run writes it again, since both may have changed. `started` may be empty;
+  /// `sites` names the sites of errors, empty: there are none.
+  void header(const std::vector<Unit>& units, const Options& options, std::string_view started,
+              std::span<const std::string> sites = {});
 
   /// One step and what happened in it. To be called after its report and before the next one.
   void step(const Controller& controller, const Alarm& alarm, const Decision& decision,

@@ -4,10 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
-#include <string_view>
 
 #include "gnmr/core/error_levels.h"
 #include "gnmr/io/signals_file.h"
@@ -28,15 +26,14 @@ Options with_thresholds(Options options) {
   return options;
 }
 
-std::string place_name(std::uint32_t site, std::uint32_t sites) {
-  constexpr std::array<std::string_view, 3> kGemms{"forward", "input_gradient", "weight_gradient"};
-  return sites == kGemms.size() ? std::string(kGemms[site]) : fmt::format("site {}", site + 1);
-}
-
 class ChronicSearch {
  public:
-  ChronicSearch(const std::vector<Unit>& units, std::uint32_t sites, const Options& options)
-      : units_(units), sites_(sites), levels_(units, sites, with_thresholds(options)), tallies_(units.size()) {}
+  ChronicSearch(const io::JournalHeader& header, std::uint32_t sites)
+      : units_(header.units),
+        places_(io::site_names(header.sites, sites)),
+        sites_(sites),
+        levels_(units_, sites, with_thresholds(header.options)),
+        tallies_(units_.size()) {}
 
   void take(const io::SignalsRow& row) {
     errors_.assign(row.values.begin(), row.values.end());
@@ -52,7 +49,7 @@ class ChronicSearch {
       if (2 * tally.coarse <= tally.known) continue;
       found.units.push_back({.unit = unit,
                              .name = units_[unit].name,
-                             .place = place_name(tally.site, sites_),
+                             .place = places_[tally.site],
                              .error = tally.error,
                              .above = tally.above,
                              .share = static_cast<double>(tally.coarse) / static_cast<double>(tally.known)});
@@ -100,6 +97,7 @@ class ChronicSearch {
   }
 
   const std::vector<Unit>& units_;
+  std::vector<std::string> places_;  // names of the sites
   std::uint32_t sites_;
   ErrorLevels levels_;
   std::vector<Tally> tallies_;
@@ -111,14 +109,15 @@ class ChronicSearch {
 
 }  // namespace
 
-ChronicUnits find_chronic_units(const std::string& path, const std::vector<Unit>& units, const Options& options) {
+ChronicUnits find_chronic_units(const std::string& path, const io::JournalHeader& header) {
   const std::vector<std::uint8_t> counts = rows_that_count(io::SignalsReader(path));
   io::SignalsReader reader(path);
   if (reader.sites() == 0) throw io::error_at(path, "[signals] expected errors per site, these are ratios");
-  if (reader.unit_count() != units.size()) {
-    throw io::error_at(path, fmt::format("[signals] expected {} units, it has {}", units.size(), reader.unit_count()));
+  if (reader.unit_count() != header.units.size()) {
+    throw io::error_at(path,
+                       fmt::format("[signals] expected {} units, it has {}", header.units.size(), reader.unit_count()));
   }
-  ChronicSearch search(units, reader.sites(), options);
+  ChronicSearch search(header, reader.sites());
   std::size_t number = 0;
   for (io::SignalsRow row; number < counts.size() && reader.next(row); ++number) {
     if (counts[number] != 0) search.take(row);

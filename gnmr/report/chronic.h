@@ -10,8 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "gnmr/core/options.h"
-#include "gnmr/core/types.h"
+#include "gnmr/io/journal.h"
 
 namespace gnmr::report {
 
@@ -31,10 +30,10 @@ struct ChronicUnits {
   std::uint64_t reviews = 0;            // that knew the errors of some unit; 0: too little was measured
 };
 
-/// The chronic units of a run. No file of a run names its sites: three are taken for the GEMMs of a layer. Errors of a
-/// row are those of a decision, and every twentieth row is a review; where `options` turn standing recovery off, the
-/// thresholds are the defaults. An `Error` where the file has no sites or is of another number of units.
-ChronicUnits find_chronic_units(const std::string& path, const std::vector<Unit>& units, const Options& options);
+/// The chronic units of a run with this header. Errors of a row are those of a decision, and every twentieth row is a
+/// review; where the options turn standing recovery off, the thresholds are the defaults. An `Error` where the file has
+/// no sites or is of another number of units.
+ChronicUnits find_chronic_units(const std::string& path, const io::JournalHeader& header);
 
 /// Such as `layers.0.down (forward 4.1 x median), layers.1.down (...)`; `none`, or why that is not known.
 std::string chronic_text(const ChronicUnits& chronic);

@@ -114,7 +114,7 @@ void read_chronic_units_of(const std::string& directory, RunFiles& run) {
   const io::JournalHeader& header = *run.journal->header;
   try {
     run.errors_problem = misfit("errors.bin", io::SignalsReader(path).unit_count(), run);
-    if (run.errors_problem.empty()) run.chronic = find_chronic_units(path, header.units, header.options);
+    if (run.errors_problem.empty()) run.chronic = find_chronic_units(path, header);
   } catch (const Error& error) {
     run.errors_problem = error.what();
   }

@@ -9,7 +9,7 @@ namespace gnmr::run {
 RunJournal::RunJournal(const io::JournalSettings& settings, const Controller& controller,
                        std::vector<std::string> sites, const RerunReasons& reasons)
     : controller_(controller), sites_(std::move(sites)), reasons_(reasons), writer_(settings) {
-  writer_.header(controller.units(), controller.options(), io::utc_text(std::chrono::system_clock::now()));
+  writer_.header(controller.units(), controller.options(), io::utc_text(std::chrono::system_clock::now()), sites_);
 }
 
 void RunJournal::reported(const ReportedRun& run) {

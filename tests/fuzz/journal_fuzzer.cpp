@@ -17,7 +17,7 @@ void write_and_read(const gnmr::io::JournalRecord& record) {
       [&](const auto& value) {
         using Record = std::decay_t<decltype(value)>;
         if constexpr (std::is_same_v<Record, gnmr::io::JournalHeader>) {
-          gnmr::io::append_header_line(line, value.units, value.options, value.started);
+          gnmr::io::append_header_line(line, value.units, value.options, value.started, value.sites);
         } else if constexpr (!std::is_same_v<Record, gnmr::io::JournalEvent>) {
           gnmr::io::append_line(line, value);
         }

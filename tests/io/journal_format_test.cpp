@@ -95,6 +95,20 @@ TEST(JournalFormat, HeadersReadBack) {
   EXPECT_EQ(header.units[0].group, "block0");
   EXPECT_TRUE(header.units[1].forced);
   EXPECT_EQ(header.started, "2026-01-31T12:34:56Z");
+  EXPECT_TRUE(header.sites.empty());  // as in files of older versions
+}
+
+TEST(JournalFormat, AHeaderNamesTheSitesOfErrors) {
+  const std::vector<std::string> sites{"forward", "weight_gradient"};
+  std::string line;
+  append_header_line(line, {{.name = "a"}}, {}, "", sites);
+  EXPECT_NE(line.find(R"(,"sites":["forward","weight_gradient"]})"), std::string::npos) << line;
+  EXPECT_EQ(parsed_line<JournalHeader>(line).sites, sites);
+  EXPECT_EQ(site_names(sites, 2), sites);
+  const std::vector<std::string> gemms{"forward", "input_gradient", "weight_gradient"};
+  EXPECT_EQ(site_names({}, 3), gemms);
+  EXPECT_EQ(site_names(sites, 3), gemms);  // names that do not fit are none
+  EXPECT_EQ(site_names({}, 2), (std::vector<std::string>{"site 1", "site 2"}));
 }
 
 TEST(JournalFormat, WhatIsWrittenIsRead) {

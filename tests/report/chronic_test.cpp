@@ -39,9 +39,9 @@ class ChronicUnitsOfAFile : public ::testing::Test {
   }
 
   ChronicUnits find(const Options& options = {}) const {
-    std::vector<Unit> units;
-    for (std::size_t unit = 0; unit < kUnits; ++unit) units.push_back({.name = "u" + std::to_string(unit)});
-    return find_chronic_units(path_, units, options);
+    io::JournalHeader header{.options = options, .sites = sites_};
+    for (std::size_t unit = 0; unit < kUnits; ++unit) header.units.push_back({.name = "u" + std::to_string(unit)});
+    return find_chronic_units(path_, header);
   }
 
   static std::vector<std::string> names(const ChronicUnits& chronic) {
@@ -52,6 +52,7 @@ class ChronicUnitsOfAFile : public ::testing::Test {
 
   test::TemporaryFolder folder_;
   std::string path_ = folder_.file("errors.bin");
+  std::vector<std::string> sites_ = {};  // names in the journal; empty: an older one
 };
 
 /// Two units are always off, the second one less and in another GEMM.
@@ -74,6 +75,12 @@ TEST_F(ChronicUnitsOfAFile, AreFoundWithTheirGemm) {
   EXPECT_EQ(chronic.units[1].place, "forward");
   EXPECT_NEAR(chronic.units[1].above, 8, 1e-6);
   EXPECT_EQ(chronic_text(chronic), "u6 (weight_gradient 16 x median), u1 (forward 8 x median)");
+}
+
+TEST_F(ChronicUnitsOfAFile, PlacesAreCalledAsTheJournalNamesThem) {
+  write(1, 60, two_are_off);
+  sites_ = {"y", "dx", "dw"};
+  EXPECT_EQ(chronic_text(find()), "u6 (dw 16 x median), u1 (y 8 x median)");
 }
 
 TEST_F(ChronicUnitsOfAFile, TroubleThatPassesIsNotChronic) {
@@ -127,11 +134,12 @@ TEST_F(ChronicUnitsOfAFile, NumbersThatAreNoErrorsDoNoHarm) {
 
 TEST_F(ChronicUnitsOfAFile, FilesOfSomethingElseAreErrors) {
   write(1, 5, two_are_off);
-  EXPECT_THROW(find_chronic_units(path_, {{.name = "a"}}, {}), Error);
+  const io::JournalHeader one{.units = {{.name = "a"}}};
+  EXPECT_THROW(find_chronic_units(path_, one), Error);
   const std::string ratios = folder_.file("ratios");
   io::SignalsWriter({.path = ratios, .unit_count = 1, .in_background = false});
-  EXPECT_THROW(find_chronic_units(ratios, {{.name = "a"}}, {}), Error);
-  EXPECT_THROW(find_chronic_units(folder_.file("absent"), {{.name = "a"}}, {}), Error);
+  EXPECT_THROW(find_chronic_units(ratios, one), Error);
+  EXPECT_THROW(find_chronic_units(folder_.file("absent"), one), Error);
 }
 
 }  // namespace
