@@ -16,9 +16,8 @@
 #include "gnmr/lab_suites.h"
 
 namespace gnmr::app {
-namespace {
 
-void add_common_flags(CLI::App& command, LabArguments& arguments) {
+void add_suite_flags(CLI::App& command, LabArguments& arguments) {
   const auto add = [&command](const char* flag, auto& target, const char* help, WholeRange range) {
     using Target = std::remove_reference_t<decltype(target)>;
     return add_whole(
@@ -37,6 +36,8 @@ void add_common_flags(CLI::App& command, LabArguments& arguments) {
                    "Go on with the suite in --out: finished runs are kept, begun ones go on");
   command.add_flag("-q,--quiet", arguments.quiet, "Print only the results");
 }
+
+namespace {
 
 std::string stress_footer() {
   std::string text = "Regimes:\n";
@@ -66,7 +67,7 @@ void add_stress(CLI::App& lab_command, Command& chosen) {
   command->add_option("--max-o", arguments->max_o, "Units in recovery at one time [the regime's]")->type_name("X");
   command->add_option("--out", arguments->common.out, "Folder; each regime has one of its own in it [runs/stress]")
       ->type_name("DIR");
-  add_common_flags(*command, arguments->common);
+  add_suite_flags(*command, arguments->common);
   command->footer(stress_footer());
   command->callback([&chosen, arguments] { chosen = [arguments] { return run_stress(*arguments); }; });
 }
@@ -119,7 +120,7 @@ void add_faults(CLI::App& lab_command, Command& chosen) {
       ->type_name("FILE");
   command->add_option("--out", arguments->common.out, "Folder; each fault has one of its own in it [runs/faults]")
       ->type_name("DIR");
-  add_common_flags(*command, arguments->common);
+  add_suite_flags(*command, arguments->common);
   command
       ->add_option("--collect", arguments->collect,
                    "Write all finished cells of --out, or of --from, to one JSON Lines file")
@@ -141,7 +142,7 @@ void add_demo(CLI::App& lab_command, Command& chosen) {
       "Seed of weights and data order [0]");
   command->add_option("--out", arguments->common.out, "The suite's folder [runs/demo, or the next that is free]")
       ->type_name("DIR");
-  add_common_flags(*command, arguments->common);
+  add_suite_flags(*command, arguments->common);
   command->footer(std::string("About three minutes on two cores.\n\n") + kExitCodesHelp);
   command->callback([&chosen, arguments] { chosen = [arguments] { return run_demo(*arguments); }; });
 }

@@ -73,6 +73,12 @@ std::vector<std::string> notes_for(const lab::SuiteRequest& request, const LabAr
 
 std::string columns_text(const lab::Summary& summary) { return table_text(summary, style_for(stdout).columns); }
 
+std::vector<std::optional<lab::CellResult>> SuiteRun::results() const {
+  std::vector<std::optional<lab::CellResult>> results;
+  for (const lab::CellStatus& cell : outcome.cells) results.push_back(cell.result);
+  return results;
+}
+
 SuiteRun run_suite(const lab::SuiteRequest& request, const LabArguments& arguments) {
   SuiteRun run{with_exit_code(kUsageError, [&] { return lab::Suite::open(request); }), {}};
   if (!arguments.quiet) {
@@ -88,12 +94,10 @@ SuiteRun run_suite(const lab::SuiteRequest& request, const LabArguments& argumen
     LabView view(run.suite, {.stream = stderr, .quiet = arguments.quiet});
     run.outcome = lab::run_cells(run.suite, settings, view);
   }
-  std::vector<std::optional<lab::CellResult>> results;
-  for (const lab::CellStatus& cell : run.outcome.cells) results.push_back(cell.result);
-  const lab::Summary summary = lab::summarise(run.suite, results);
+  const lab::Summary summary = lab::summarise(run.suite, run.results());
   with_exit_code(kOutputError,
                  [&] { io::replace_file(run.suite.folder() + "/summary.json", lab::write_summary(summary)); });
-  put(stdout, "\n" + columns_text(summary));
+  if (arguments.prints_table) put(stdout, "\n" + columns_text(summary));
   try {
     run.report_path = report::write_report(run.suite.folder(), {}, {.program = "gnmr " GNMR_VERSION});
   } catch (const Error& error) {
@@ -102,7 +106,7 @@ SuiteRun run_suite(const lab::SuiteRequest& request, const LabArguments& argumen
   return run;
 }
 
-void print_end(const SuiteRun& run) {
+void print_end(const SuiteRun& run, std::FILE* stream) {
   std::string text;
   if (!run.report_path.empty()) text += "report: " + printable(run.report_path) + "\n";
   for (std::size_t cell = 0; cell < run.outcome.cells.size(); ++cell) {
@@ -110,7 +114,7 @@ void print_end(const SuiteRun& run) {
     text += run.suite.cells()[cell].name + " FAILED: " + printable(run.outcome.cells[cell].why) + "\n";
   }
   if (run.outcome.stopped) text += "stopped; the same command with --resume goes on\n";
-  put(stdout, text);
+  put(stream, text);
 }
 
 int status_of(const SuiteRun& run) {

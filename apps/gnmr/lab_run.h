@@ -4,12 +4,18 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "gnmr/lab/cell_runner.h"
 #include "gnmr/lab/suite.h"
 #include "gnmr/lab/summary.h"
+
+namespace CLI {
+class App;
+}
 
 namespace gnmr::app {
 
@@ -22,14 +28,21 @@ struct LabArguments {
   std::int64_t stall_limit = 1800;  // seconds
   bool resume = false;
   bool quiet = false;
+  bool prints_table = true;             // to standard output
   std::vector<std::string> train = {};  // NAME=VALUE
 };
+
+/// Adds these flags, but for --out (lab_command.cpp).
+void add_suite_flags(CLI::App& command, LabArguments& arguments);
 
 /// A suite that has been run, as far as it got.
 struct SuiteRun {
   lab::Suite suite;
   lab::SuiteOutcome outcome;
   std::string report_path = {};  // empty: there is none
+
+  /// Of each cell in the order of the suite; none where it has none.
+  std::vector<std::optional<lab::CellResult>> results() const;
 };
 
 /// What the suite sets itself cannot be passed through; `own` are names beside those that every suite sets.
@@ -49,7 +62,7 @@ std::string columns_text(const lab::Summary& summary);
 SuiteRun run_suite(const lab::SuiteRequest& request, const LabArguments& arguments);
 
 /// Prints the lines that every suite ends with.
-void print_end(const SuiteRun& run);
+void print_end(const SuiteRun& run, std::FILE* stream = stdout);
 
 /// The exit status that the suite asks for.
 int status_of(const SuiteRun& run);

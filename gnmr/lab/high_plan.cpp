@@ -8,6 +8,7 @@
 #include <limits>
 #include <span>
 #include <unordered_map>
+#include <utility>
 
 #include "gnmr/core/budget_limits.h"
 #include "gnmr/core/error.h"
@@ -76,8 +77,27 @@ void measure_units(const ErrorLevels& levels, std::uint32_t sites, HighPlan& pla
   }
 }
 
-/// Takes coarse units within the budget, the highest key first.
-void choose_units(const std::vector<Unit>& units, const Options& options, HighPlan& plan) {
+/// Units that are not coarse, but could be high: the one with the most squared error above the medians first.
+std::vector<UnitIndex> units_for_spare_budget(const std::vector<Unit>& units, const Options& options,
+                                              const HighPlan& plan) {
+  std::vector<std::pair<double, UnitIndex>> found;
+  for (UnitIndex unit = 0; unit < units.size(); ++unit) {
+    const PlannedUnit& planned = plan.units[unit];
+    const bool is_far_off = std::any_of(planned.errors.begin(), planned.errors.end(),
+                                        [&](double error) { return error > options.coarse_error; });
+    const double excess = excess_squares(planned, plan.medians);
+    if (planned.key > 0 || units[unit].forced || !is_far_off || !(excess > 0)) continue;
+    const bool by_cost = options.max_cost < 1 && units[unit].cost > 0;
+    found.emplace_back(by_cost ? excess / static_cast<double>(units[unit].cost) : excess, unit);
+  }
+  std::stable_sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::vector<UnitIndex> order;
+  for (const auto& [excess, unit] : found) order.push_back(unit);
+  return order;
+}
+
+/// Takes coarse units within the budget, the highest key first, and then what fills it.
+void choose_units(const std::vector<Unit>& units, const Options& options, SpareBudget spare, HighPlan& plan) {
   BudgetLimits limits(units, options);
   plan.max_units = std::min(limits.max_units(), limits.candidates());
   const auto all = static_cast<double>(std::max<std::int64_t>(limits.total_cost(), 1));
@@ -93,6 +113,14 @@ void choose_units(const std::vector<Unit>& units, const Options& options, HighPl
     if (!limits.fits(unit)) continue;
     limits.take(unit);
     plan.units[unit].chosen = true;
+  }
+  if (spare == SpareBudget::fill && !coarse.empty()) {
+    for (const UnitIndex unit : units_for_spare_budget(units, options, plan)) {
+      if (!limits.fits(unit)) continue;
+      limits.take(unit);
+      plan.units[unit].chosen = plan.units[unit].fills = true;
+      ++plan.fills;
+    }
   }
   plan.chosen = limits.count();
   plan.cost_share = static_cast<double>(limits.cost()) / all;
@@ -113,7 +141,7 @@ std::vector<const PlannedUnit*> by_importance(const HighPlan& plan) {
 }
 
 std::string status_of(const PlannedUnit& unit) {
-  if (unit.chosen) return "high";
+  if (unit.chosen) return unit.fills ? "high (fills)" : "high";
   if (unit.forced) return "set by you";
   if (!unit.measured) return "unmeasured";
   return unit.key > 0 ? "no room" : "";
@@ -121,7 +149,12 @@ std::string status_of(const PlannedUnit& unit) {
 
 }  // namespace
 
-HighPlan plan_high_units(const std::vector<Unit>& units, const ControllerState& state, const Options& options) {
+double HighPlan::unit_share() const {
+  return units.empty() ? 0 : static_cast<double>(chosen) / static_cast<double>(units.size());
+}
+
+HighPlan plan_high_units(const std::vector<Unit>& units, const ControllerState& state, const Options& options,
+                         SpareBudget spare) {
   check_state(state);
   if (state.sites == 0 || state.levels.empty()) {
     throw Error("the state has no levels of errors: let the run measure them, with a patrol and coarse_error above 0");
@@ -134,7 +167,7 @@ HighPlan plan_high_units(const std::vector<Unit>& units, const ControllerState& 
   measure_units(levels, state.sites, plan);
   const std::span<const double> keys = levels.find_keys(state.decisions, {});
   for (UnitIndex unit = 0; unit < units.size(); ++unit) plan.units[unit].key = keys[unit];
-  choose_units(units, options, plan);
+  choose_units(units, options, spare, plan);
   double all = 0;
   double removed = 0;
   for (const PlannedUnit& unit : plan.units) {
@@ -165,9 +198,9 @@ std::string plan_table(const HighPlan& plan, const std::vector<std::string>& sit
     text += fmt::format("They have {:.0f}% of the squared errors that are above the median of their GEMM.\n",
                         100 * plan.removed_share);
   }
-  if (plan.coarse > plan.chosen) {
+  if (plan.coarse + plan.fills > plan.chosen) {
     text += fmt::format("{} more would be high with a larger --max-o or --max-cost.\n",
-                        counted(plan.coarse - plan.chosen, "unit"));
+                        counted(plan.coarse + plan.fills - plan.chosen, "unit"));
   }
   if (plan.coarse == 0) text += "No unit's error is far above that of the others: no fixed set of units pays.\n";
   if (plan.unmeasured > 0) {
@@ -177,7 +210,7 @@ std::string plan_table(const HighPlan& plan, const std::vector<std::string>& sit
   return text;
 }
 
-std::string plan_json(const HighPlan& plan, const std::vector<std::string>& sites) {
+std::string plan_json(const HighPlan& plan, const std::vector<std::string>& sites, std::string_view check) {
   io::JsonText out;
   const auto number = [&out](double value) {
     std::string text;
@@ -206,6 +239,7 @@ std::string plan_json(const HighPlan& plan, const std::vector<std::string>& site
     number(plan.cost_share);
     out.key("removed_share");
     number(plan.removed_share);
+    if (!check.empty()) out.key("check").plain(check);
     out.key("medians");
     errors(plan.medians);
     out.key("high");

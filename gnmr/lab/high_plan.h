@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gnmr/core/options.h"
@@ -25,6 +26,7 @@ struct PlannedUnit {
   bool forced = false;              // the user keeps it high or low
   bool measured = false;            // some usual error is known
   bool chosen = false;
+  bool fills = false;  // chosen though it is not coarse
 };
 
 /// Units in forward order, and what they come to.
@@ -35,18 +37,34 @@ struct HighPlan {
   std::uint32_t max_units = 0;   // that the budget allows
   std::uint32_t chosen = 0;      // units
   std::uint32_t coarse = 0;      // units, those without room included
+  std::uint32_t fills = 0;       // of the chosen ones: not coarse
   std::uint32_t unmeasured = 0;  // units
   double cost_share = 0;         // of the chosen ones
-  double removed_share = 0;      // of the squared errors above the median, those of the chosen units
+  double removed_share = 0;      // of the squared errors above the median, those of the chosen units; this is what a
+                                 // plan predicts: the share of the loss of low precision that it wins back
+
+  /// The share of the units that are chosen.
+  double unit_share() const;
+};
+
+/// What becomes of a budget that coarse units do not need.
+enum class SpareBudget : std::uint8_t {
+  empty,
+  // Where some unit is coarse: units with an error above `coarse_error`, those with the most squared error above the
+  // medians first (over their cost, where cost is limited).
+  fill,
 };
 
 /// The plan for these units by the levels of a state. Throws `Error` for a state without levels, and for options under
 /// which nothing can be chosen.
-HighPlan plan_high_units(const std::vector<Unit>& units, const ControllerState& state, const Options& options);
+HighPlan plan_high_units(const std::vector<Unit>& units, const ControllerState& state, const Options& options,
+                         SpareBudget spare = SpareBudget::empty);
 
 /// What to do with it.
 std::string plan_table(const HighPlan& plan, const std::vector<std::string>& sites);
-std::string plan_json(const HighPlan& plan, const std::vector<std::string>& sites);
+
+/// `check`: what runs said of it (`check_json`); empty: it was not checked.
+std::string plan_json(const HighPlan& plan, const std::vector<std::string>& sites, std::string_view check = {});
 
 /// `--always-high layers.0.down layers.1.down` for `gnmr train`; empty where nothing is chosen.
 std::string plan_flags(const HighPlan& plan);

@@ -146,7 +146,7 @@ Summary summarise(const Comparison& comparison) {
   return summary;
 }
 
-Summary summarise(const Suite& suite, const std::vector<std::optional<CellResult>>& results) {
+Comparison compare(const Suite& suite, const std::vector<std::optional<CellResult>>& results) {
   Comparison comparison{.seeds = suite.seeds().size()};
   if (!suite.fault().empty()) {
     comparison.kind = suite.fault() == kNoFault ? SummaryKind::healthy : SummaryKind::faults;
@@ -159,7 +159,11 @@ Summary summarise(const Suite& suite, const std::vector<std::optional<CellResult
     const std::string& note = results[cell]->note;
     if (!note.empty()) comparison.notes.push_back(suite.cells()[cell].name + ": " + note);
   }
-  return summarise(comparison);
+  return comparison;
+}
+
+Summary summarise(const Suite& suite, const std::vector<std::optional<CellResult>>& results) {
+  return summarise(compare(suite, results));
 }
 
 std::string write_summary(const Summary& summary) {

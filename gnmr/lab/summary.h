@@ -73,6 +73,9 @@ struct Comparison {
 /// The table of a comparison.
 Summary summarise(const Comparison& comparison);
 
+/// The comparison that a suite is, of results, one per cell of the suite in its order; none where a cell has none.
+Comparison compare(const Suite& suite, const std::vector<std::optional<CellResult>>& results);
+
 /// The table of results, one per cell of the suite in its order; none where a cell has none.
 Summary summarise(const Suite& suite, const std::vector<std::optional<CellResult>>& results);
 

@@ -55,6 +55,9 @@ TEST_F(PlanCommand, SaysWhatIsMissing) {
   EXPECT_EQ(run_gnmr("plan " + state_ + " --json --flags").status, 2);
   EXPECT_EQ(run_gnmr("plan " + files_.path("nowhere")).status, 3);
   EXPECT_EQ(run_gnmr("plan " + state_ + " --coarse-error 0").status, 3);
+  EXPECT_TRUE(has(run_gnmr("plan " + state_ + " --check").err, "needs the folder of a run"));
+  EXPECT_EQ(run_gnmr("plan " + state_ + " --check --flags").status, 2);
+  EXPECT_EQ(run_gnmr("plan " + state_ + " --seeds 1").status, 2);  // of a check
   const ProgramRun empty = run_gnmr("plan " + files_.path(""));
   EXPECT_EQ(empty.status, 3);
   EXPECT_TRUE(has(empty.err, "there is no checkpoint yet")) << empty.err;
@@ -63,7 +66,7 @@ TEST_F(PlanCommand, SaysWhatIsMissing) {
 TEST_F(PlanCommand, HelpTeaches) {
   const ProgramRun help = run_gnmr("plan --help");
   EXPECT_EQ(help.status, 0);
-  for (const char* const text : {"--flags", "--torchao", "convert_to_float8_training", "Exit status"}) {
+  for (const char* const text : {"--flags", "--torchao", "--check", "convert_to_float8_training", "Exit status"}) {
     EXPECT_TRUE(has(help.out, text)) << text;
   }
 }

@@ -80,6 +80,29 @@ TEST_F(HighPlanTest, IsWhatStandingRecoveryComesTo) {
   EXPECT_EQ(plan_flags(plan(3)), flags);
 }
 
+TEST_F(HighPlanTest, SpareBudgetIsFilledByTheMostSquaredErrorAboveTheMedians) {
+  // Beside the coarse units 2 and 4: unit 5 exceeds a median by more than unit 3, unit 1 is below coarse_error.
+  errors_ = {0.1, 0.2, 0.1, 0.19, 0.1, 0.8, 0.1, 0.22, 0.4, 0.2, 0.1, 0.25, kNan, kNan};
+  const auto filled = [&](double max_o) {
+    options_.max_o = max_o;
+    return plan_high_units(units_, state_with(units_, errors_, options_), options_, SpareBudget::fill);
+  };
+  EXPECT_EQ(plan_flags(filled(2)), "--always-high u2 u4");
+  EXPECT_EQ(plan_flags(filled(3)), "--always-high u2 u4 u5");
+  const HighPlan all = filled(6);
+  EXPECT_EQ(plan_flags(all), "--always-high u2 u3 u4 u5");
+  EXPECT_EQ(all.fills, 2U);
+  EXPECT_EQ(all.chosen, 4U);
+  EXPECT_NEAR(all.removed_share, 1, 1e-12);
+  EXPECT_NE(plan_table(all, {"a", "b"}).find("high (fills)"), std::string::npos);
+  EXPECT_EQ(plan_table(all, {"a", "b"}).find("more would be high"), std::string::npos);
+  units_[5].forced = true;
+  EXPECT_EQ(plan_flags(filled(6)), "--always-high u2 u3 u4");
+  // Errors that are alike are no reason, however large.
+  errors_.assign(14, 0.6);
+  EXPECT_EQ(plan_flags(filled(6)), "");
+}
+
 TEST_F(HighPlanTest, AUnitThatTheUserSetIsNeverChosen) {
   units_[4].forced = true;
   EXPECT_EQ(plan_flags(plan(3)), "--always-high u2");

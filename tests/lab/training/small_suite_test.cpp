@@ -82,5 +82,43 @@ TEST(SmallSuite, AStoppedSuiteGoesOn) {
   EXPECT_EQ(again.err.find("begins"), std::string::npos) << again.err;
 }
 
+TEST(SmallSuite, APlanIsCheckedByTheSameTrainingWithItsUnitsHigh) {
+  const Scratch scratch;
+  const std::string run_folder = scratch.path("measure");
+  const ProgramRun measured = run_gnmr(
+      "train --recipe int4-act --steps 30 --batch 2 --sequence 32 --warmup 5 --eval-batches 1 --patrol 1 --seed 3 "
+      "--controller watch --threads 1 --always-high 'layers.1.*' --out " +
+      run_folder);
+  ASSERT_EQ(measured.status, 0) << measured.err;
+  const std::string journal = read_file(run_folder + "/journal.jsonl");
+  EXPECT_NE(journal.find(R"("sites":["forward","input_gradient","weight_gradient"])"), std::string::npos);
+  const std::string suite = "plan " + run_folder +
+                            " --max-o 2 --coarse-error 0.1 --coarse-factor 1.1 --check --steps 12 --seeds 3 4 --jobs 2 "
+                            "--threads 1 ";
+  const ProgramRun run = run_gnmr(suite);
+  ASSERT_EQ(run.status, 0) << run.out << run.err;
+  EXPECT_NE(run.out.find("measured, 2 seeds [95% interval]"), std::string::npos) << run.out;
+  // The folder beside the run's, which the suite leaves alone.
+  const auto cell = [&](const char* name) {
+    return nlohmann::json::parse(read_file(run_folder + "-check/cells/" + name + ".json"));
+  };
+  EXPECT_EQ(cell("plan-seed4")["steps"], 12);
+  EXPECT_NEAR(cell("low-seed3")["high_mean"].get<double>(), 7.0 / 28, 1e-9);
+  EXPECT_NEAR(cell("plan-seed3")["high_mean"].get<double>(), 9.0 / 28, 1e-9);
+  EXPECT_NE(cell("plan-seed3")["loss"], cell("low-seed3")["loss"]);
+  // What finished is not run again; a program reads one JSON object.
+  EXPECT_EQ(run_gnmr(suite).status, 2);
+  const ProgramRun again = run_gnmr(suite + "--resume --json");
+  ASSERT_EQ(again.status, 0) << again.err;
+  const auto json = nlohmann::json::parse(again.out);
+  EXPECT_EQ(json["high"].size(), 2U);
+  EXPECT_EQ(json["check"]["seeds"], 2);
+  const double above = (cell("plan-seed3")["loss"].get<double>() - cell("high-seed3")["loss"].get<double>() +
+                        cell("plan-seed4")["loss"].get<double>() - cell("high-seed4")["loss"].get<double>()) /
+                       2;
+  EXPECT_NEAR(json["check"]["above_high"]["mean"].get<double>(), above, 1e-9);
+  EXPECT_EQ(run_gnmr("plan " + run_folder + " --check --coarse-error 0.99").status, 3);  // nothing to check
+}
+
 }  // namespace
 }  // namespace gnmr
