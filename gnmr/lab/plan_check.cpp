@@ -30,12 +30,11 @@ const CellResult* finite_cell(const std::vector<CellResult>& cells, std::int64_t
   return found == cells.end() || found->diverged() ? nullptr : &*found;
 }
 
-/// Mean and interval: `58% [22, 94]`, `+0.0385 [+0.0067, +0.0703]`.
-std::string share_text(const Estimate& share) {
-  const std::string text = fmt::format("{:.0f}%", 100 * share.mean);
-  if (!share.half_width) return text;
-  return text + fmt::format(" [{:.0f}, {:.0f}]", 100 * (share.mean - *share.half_width),
-                            100 * (share.mean + *share.half_width));
+/// With its interval: `58% [22, 94]`, `+0.0385 [+0.0067, +0.0703]`.
+std::string share_text(const Ratio& share) {
+  const std::string text = fmt::format("{:.0f}%", 100 * share.value);
+  if (!share.low || !share.high) return text;
+  return text + fmt::format(" [{:.0f}, {:.0f}]", 100 * *share.low, 100 * *share.high);
 }
 
 std::string loss_text(const Estimate& loss) {
@@ -90,7 +89,7 @@ PlanCheck check_plan(const Comparison& comparison) {
   check.above_high = estimate(above);
   const GapClosed gap = gap_closed(seeds);
   check.gap = gap.gap;
-  if (gap.has_gap()) check.closed = gap.closed;
+  check.closed = gap.closed;
   return check;
 }
 
@@ -101,9 +100,9 @@ std::string check_text(const HighPlan& plan, const PlanCheck& check) {
                                           check.above_high.half_width ? " [95% interval]" : ", so no interval"));
   const double expected = plan.removed_share;
   text += row_text("share of the gap closed", fmt::format("{:.0f}%", 100 * expected),
-                   check.closed ? share_text(*check.closed) : "no gap above its noise");
+                   check.closed.count > 0 ? share_text(check.closed) : "no gap above its noise");
   text += row_text("loss above high precision, nats",
-                   check.closed ? fmt::format("{:+.4f}", (1 - expected) * check.gap.mean) : "-",
+                   check.closed.count > 0 ? fmt::format("{:+.4f}", (1 - expected) * check.gap.mean) : "-",
                    loss_text(check.above_high));
   text += row_text("the same with all units low", "-", loss_text(check.gap));
   text += row_text("units high", fmt::format("{:.1f}%", 100 * plan.unit_share()),
@@ -127,10 +126,17 @@ std::string check_json(const HighPlan& plan, const PlanCheck& check) {
       number("high", value.mean + *value.half_width);
     });
   };
+  const auto put_ratio = [&](std::string_view key, const Ratio& ratio) {
+    out.key(key).object([&] {
+      number("ratio", ratio.value);
+      if (ratio.low) number("low", *ratio.low);
+      if (ratio.high) number("high", *ratio.high);
+    });
+  };
   out.object([&] {
     out.key("seeds").plain(std::to_string(check.seeds));
     number("predicted_closed", plan.removed_share);
-    if (check.closed) estimated("closed", *check.closed);
+    if (check.closed.count > 0) put_ratio("closed", check.closed);
     if (check.seeds > 0) {
       estimated("above_high", check.above_high);
       estimated("gap", check.gap);

@@ -25,10 +25,10 @@ std::vector<Arm> check_arms(const HighPlan& plan, const run::TrainSettings& sett
 /// What the runs came to; all of it paired by seed.
 struct PlanCheck {
   std::size_t seeds = 0;           // of which all three runs ended with a finite loss
-  Estimate gap = {};               // loss of low - high
-  Estimate above_high = {};        // loss of plan - high
-  std::optional<Estimate> closed;  // share of the gap; none where that is not above its noise
-  double units_high = 0;           // measured: mean share of the units on the high path
+  Estimate gap = {};         // loss of low - high
+  Estimate above_high = {};  // loss of plan - high
+  Ratio closed = {};         // share of the gap; a count of 0 where that is not above its noise
+  double units_high = 0;     // measured: mean share of the units on the high path
 };
 
 /// The check from the table's cells.
