@@ -57,7 +57,9 @@ TEST(ChangingRun, TheLearningRateJumpsAndTheTextChangesAtTheStep) {
   ASSERT_EQ(changed.recorder.lines.size(), 12u);
   for (std::size_t i = 0; i < 12; ++i) {
     EXPECT_EQ(changed.recorder.lines[i].lr, i < 6 ? 0.01 : 0.02) << i;
-    if (i < 6) EXPECT_EQ(changed.recorder.lines[i].loss, before.recorder.lines[i].loss) << i;
+    if (i < 6) {
+      EXPECT_EQ(changed.recorder.lines[i].loss, before.recorder.lines[i].loss) << i;
+    }
   }
   // Bytes that were never there are as unlikely as any: worse than what was learned before.
   EXPECT_GT(changed.recorder.lines[6].loss, before.recorder.lines[6].loss + 0.5);
