@@ -76,7 +76,7 @@ TEST(RowSample, TakesEachRowEquallyOften) {
       std::vector<int> taken(rows, 0);
       constexpr int kSeeds = 2000;
       for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
-        const RowSample sample{seed * 0x9e3779b97f4a7c15u, rows, run};
+        const RowSample sample{seed * 0xd1342543de82ef95u, rows, run};
         std::set<std::uint64_t> once;
         for (std::uint64_t index = 0; index < sample.count(); ++index) {
           const std::uint64_t row = sample.row(index);
