@@ -85,7 +85,7 @@ struct LinearPaths {
   AmaxHistory amax;  // it goes on whatever the switch says
 
   std::array<ProductMeasurement, kProductCount> measured{};
-  ErrorSums saved_error;  // of the input that was saved in 8 bits
+  ErrorSums saved_error;             // of the input that was saved in 8 bits
   ProjectedWeight projected_weight;  // a weight changes between steps only
 
   std::shared_ptr<DeviceNumbers> numbers;  // on a CUDA device: amax, measurements and delayed scales are there
