@@ -35,9 +35,9 @@ inline constexpr double kHelpfulDistance = 0.1;
 /// The first line: what is watched, and how.
 struct JournalHeader {
   std::int64_t version = kJournalVersion;
-  Options options;
-  std::vector<Unit> units;
-  std::string started;                  // time of day in UTC; may be empty
+  Options options = {};
+  std::vector<Unit> units = {};
+  std::string started = {};             // time of day in UTC; may be empty
   std::vector<std::string> sites = {};  // what the sites of errors are called; empty: none, or an older file
 };
 
