@@ -8,10 +8,8 @@
 #include <limits>
 
 #include "gnmr/core/error_levels.h"
-#include "gnmr/io/signals_file.h"
 #include "gnmr/io/text_error.h"
 #include "gnmr/report/number_format.h"
-#include "gnmr/report/unit_map.h"
 
 namespace gnmr::report {
 namespace {
@@ -110,18 +108,21 @@ class ChronicSearch {
 }  // namespace
 
 ChronicUnits find_chronic_units(const std::string& path, const io::JournalHeader& header) {
-  const std::vector<std::uint8_t> counts = rows_that_count(io::SignalsReader(path));
+  return find_chronic_units(path, header, survey_rows(path, MapKind::errors), [](const io::SignalsRow&) {});
+}
+
+ChronicUnits find_chronic_units(const std::string& path, const io::JournalHeader& header, const RowSurvey& survey,
+                                const std::function<void(const io::SignalsRow&)>& also) {
   io::SignalsReader reader(path);
-  if (reader.sites() == 0) throw io::error_at(path, "[signals] expected errors per site, these are ratios");
   if (reader.unit_count() != header.units.size()) {
     throw io::error_at(path,
                        fmt::format("[signals] expected {} units, it has {}", header.units.size(), reader.unit_count()));
   }
   ChronicSearch search(header, reader.sites());
-  std::size_t number = 0;
-  for (io::SignalsRow row; number < counts.size() && reader.next(row); ++number) {
-    if (counts[number] != 0) search.take(row);
-  }
+  for_rows_that_count(reader, survey, [&](const io::SignalsRow& row) {
+    search.take(row);
+    also(row);
+  });
   return search.finish();
 }
 

@@ -7,10 +7,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "gnmr/io/journal.h"
+#include "gnmr/io/signals_file.h"
+#include "gnmr/report/unit_map.h"
 
 namespace gnmr::report {
 
@@ -34,6 +37,10 @@ struct ChronicUnits {
 /// review; where the options turn standing recovery off, the thresholds are the defaults. An `Error` where the file has
 /// no sites or is of another number of units.
 ChronicUnits find_chronic_units(const std::string& path, const io::JournalHeader& header);
+
+/// The same of a file that was surveyed; `also` gets the rows too.
+ChronicUnits find_chronic_units(const std::string& path, const io::JournalHeader& header, const RowSurvey& survey,
+                                const std::function<void(const io::SignalsRow&)>& also);
 
 /// Such as `layers.0.down (forward 4.1 x median), layers.1.down (...)`; `none`, or why that is not known.
 std::string chronic_text(const ChronicUnits& chronic);

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <optional>
+#include <span>
 #include <utility>
 
 #include "gnmr/core/error.h"
@@ -108,30 +110,44 @@ std::string misfit(const char* name, std::size_t unit_count, const RunFiles& run
                      counted(unit_count, "unit"), run.journal->header->units.size());
 }
 
-void read_chronic_units_of(const std::string& directory, RunFiles& run) {
-  const std::string path = path_if_begun(directory, "errors.bin");
-  if (path.empty() || !run.journal || !run.journal->header) return;
+/// The chronic units and, with limits, the map; where all units fit into the map, both from one reading behind the
+/// survey.
+void take_errors(const std::string& path, const UnitMapLimits* limits, RunFiles& run) {
   const io::JournalHeader& header = *run.journal->header;
+  const RowSurvey survey = survey_rows(path, MapKind::errors);
+  std::optional<UnitMapPainter> painter;
+  if (limits != nullptr && header.units.size() <= limits->rows) {
+    painter.emplace(MapKind::errors, io::SignalsReader(path), survey, std::span<const std::uint64_t>(), *limits);
+  }
+  ChronicUnits found = find_chronic_units(path, header, survey, [&](const io::SignalsRow& row) {
+    if (painter) painter->take(row);
+  });
+  if (limits != nullptr && !painter) {
+    // Chronic units are shown whatever else is left out.
+    std::vector<std::uint64_t> chronic(header.units.size(), 0);
+    for (const ChronicUnit& unit : found.units) chronic[unit.unit] = 1;
+    io::SignalsReader reader(path);
+    painter.emplace(MapKind::errors, reader, survey, chronic, *limits);
+    for_rows_that_count(reader, survey, [&](const io::SignalsRow& row) { painter->take(row); });
+  }
+  run.chronic = std::move(found);
+  if (!painter) return;
+  run.errors = painter->finish();
+  if (run.errors->torn) run.remarks.emplace_back("The last row of errors.bin is torn and was skipped.");
+}
+
+void read_errors_of(const std::string& directory, const UnitMapLimits* limits, RunFiles& run) {
+  const std::string path = path_if_begun(directory, "errors.bin");
+  // Without the journal's names errors say nothing.
+  if (path.empty() || !run.journal || !run.journal->header) return;
   try {
     run.errors_problem = misfit("errors.bin", io::SignalsReader(path).unit_count(), run);
-    if (run.errors_problem.empty()) run.chronic = find_chronic_units(path, header);
+    if (run.errors_problem.empty()) take_errors(path, limits, run);
   } catch (const Error& error) {
     run.errors_problem = error.what();
   }
   if (run.errors_problem.empty()) return;
   run.remarks.push_back("Errors of units and chronic units are left out: " + run.errors_problem + ".");
-}
-
-/// Chronic units are shown whatever else is left out.
-void read_errors_of(const std::string& directory, const UnitMapLimits& limits, RunFiles& run) {
-  const std::string path = path_if_begun(directory, "errors.bin");
-  // Without the journal's names a map of errors says nothing, and for a damaged file there is a remark.
-  if (path.empty() || !run.chronic) return;
-  std::vector<std::uint64_t> chronic(run.journal->header->units.size(), 0);
-  for (const ChronicUnit& unit : run.chronic->units) chronic[unit.unit] = 1;
-  UnitMap errors = read_unit_map(path, MapKind::errors, chronic, limits);
-  if (errors.torn) run.remarks.emplace_back("The last row of errors.bin is torn and was skipped.");
-  run.errors = std::move(errors);
 }
 
 void read_signals_of(const std::string& directory, const UnitMapLimits& limits, RunFiles& run) {
@@ -147,6 +163,30 @@ void read_signals_of(const std::string& directory, const UnitMapLimits& limits, 
   }
   if (ratios.torn) run.remarks.emplace_back("The last row of signals.bin is torn and was skipped.");
   run.ratios = std::move(ratios);
+}
+
+/// `limits`: those of the pictures that are wanted too; null: none are.
+RunFiles read_records(const std::string& directory, const UnitMapLimits* limits) {
+  RunFiles run;
+  run.name = folder_name(directory);
+  if (const std::string path = path_if_there(directory, "run.json"); !path.empty()) {
+    read_info(path, run);
+  } else {
+    run.remarks.emplace_back("There is no run.json: what was run is not known.");
+  }
+  if (const std::string path = path_if_there(directory, "metrics.jsonl"); !path.empty()) {
+    run.metrics = run::read_metrics(path);
+    if (run.metrics->dropped > 0) {
+      run.remarks.push_back("metrics.jsonl lacks " + counted(run.metrics->dropped, "line") +
+                            " that could not be written in time.");
+    }
+    if (run.metrics->torn) run.remarks.emplace_back("The last line of metrics.jsonl is torn and was skipped.");
+  } else {
+    run.remarks.emplace_back("There is no metrics.jsonl: losses and gradient norms are left out.");
+  }
+  read_journal_of(directory, run);
+  read_errors_of(directory, limits, run);
+  return run;
 }
 
 }  // namespace
@@ -168,33 +208,11 @@ RunFiles read_journal_alone(const std::string& path) {
   return run;
 }
 
-RunFiles read_run_records(const std::string& directory) {
-  RunFiles run;
-  run.name = folder_name(directory);
-  if (const std::string path = path_if_there(directory, "run.json"); !path.empty()) {
-    read_info(path, run);
-  } else {
-    run.remarks.emplace_back("There is no run.json: what was run is not known.");
-  }
-  if (const std::string path = path_if_there(directory, "metrics.jsonl"); !path.empty()) {
-    run.metrics = run::read_metrics(path);
-    if (run.metrics->dropped > 0) {
-      run.remarks.push_back("metrics.jsonl lacks " + counted(run.metrics->dropped, "line") +
-                            " that could not be written in time.");
-    }
-    if (run.metrics->torn) run.remarks.emplace_back("The last line of metrics.jsonl is torn and was skipped.");
-  } else {
-    run.remarks.emplace_back("There is no metrics.jsonl: losses and gradient norms are left out.");
-  }
-  read_journal_of(directory, run);
-  read_chronic_units_of(directory, run);
-  return run;
-}
+RunFiles read_run_records(const std::string& directory) { return read_records(directory, nullptr); }
 
 RunFiles read_run_files(const std::string& directory, const UnitMapLimits& limits) {
-  RunFiles run = read_run_records(directory);
+  RunFiles run = read_records(directory, &limits);
   read_signals_of(directory, limits, run);
-  read_errors_of(directory, limits, run);
   if (const std::string path = path_if_begun(directory, "faults.csv"); !path.empty()) {
     run.faults = read_fault_spans(path);
   }

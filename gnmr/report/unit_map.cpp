@@ -12,45 +12,29 @@
 namespace gnmr::report {
 namespace {
 
-/// What the first reading finds: which rows count, and how far each unit strays.
-struct Survey {
-  std::vector<std::int64_t> steps;   // of the rows that count, ascending
-  std::vector<std::uint8_t> counts;  // one per row of the file
-  std::vector<double> farthest;      // one per unit; empty where there is no row
-};
+void check_kind(MapKind kind, const io::SignalsReader& reader, const std::string& path) {
+  if ((kind == MapKind::errors) == (reader.sites() > 0)) return;
+  throw io::error_at(path, kind == MapKind::errors ? "[signals] expected errors per site, these are ratios"
+                                                   : "[signals] expected ratios, these are errors per site");
+}
 
-/// How a row becomes one number per unit.
-class UnitValues {
- public:
-  UnitValues(MapKind kind, const io::SignalsReader& reader, const std::string& path)
-      : kind_(kind), width_(std::max<std::size_t>(reader.sites(), 1)) {
-    if ((kind == MapKind::errors) == (reader.sites() > 0)) return;
-    throw io::error_at(path, kind == MapKind::errors ? "[signals] expected errors per site, these are ratios"
-                                                     : "[signals] expected ratios, these are errors per site");
+std::size_t width_of(const io::SignalsReader& reader) { return std::max<std::size_t>(reader.sites(), 1); }
+
+/// The number of a unit that is shown: of several the largest.
+float value_of(const io::SignalsRow& row, std::size_t unit, std::size_t width) {
+  float worst = row.values[unit * width];
+  for (std::size_t site = 1; site < width; ++site) {
+    const float value = row.values[unit * width + site];
+    if (std::isnan(worst) || value > worst) worst = value;
   }
+  return worst;
+}
 
-  // Not by the header's count, which may be damaged: a row that was read is as large as it says.
-  std::size_t units_in(const io::SignalsRow& row) const { return row.values.size() / width_; }
-
-  float of(const io::SignalsRow& row, std::size_t unit) const {
-    float worst = row.values[unit * width_];
-    for (std::size_t site = 1; site < width_; ++site) {
-      const float value = row.values[unit * width_ + site];
-      if (std::isnan(worst) || value > worst) worst = value;
-    }
-    return worst;
-  }
-
-  /// What decides which of two numbers is shown; 0 where there is none.
-  double weight(float value) const {
-    if (kind_ == MapKind::ratios) return distance_from_one(value);
-    return std::isnan(value) ? 0 : std::max(0.0, static_cast<double>(value));
-  }
-
- private:
-  MapKind kind_;
-  std::size_t width_;  // numbers per unit
-};
+/// What decides which of two numbers is shown; 0 where there is none.
+double weight_of(MapKind kind, float value) {
+  if (kind == MapKind::ratios) return distance_from_one(value);
+  return std::isnan(value) ? 0 : std::max(0.0, static_cast<double>(value));
+}
 
 /// The rows that count, as steps and numbers: a step that goes back is of a resumed run, and later steps of the earlier
 /// attempt no longer count.
@@ -59,25 +43,6 @@ using CountingRows = std::vector<std::pair<std::int64_t, std::size_t>>;
 void add_row(std::int64_t step, std::size_t number, CountingRows& rows) {
   while (!rows.empty() && rows.back().first >= step) rows.pop_back();
   rows.emplace_back(step, number);
-}
-
-Survey survey_rows(io::SignalsReader reader, const UnitValues& values) {
-  Survey survey;
-  CountingRows rows;
-  std::size_t count = 0;
-  for (io::SignalsRow row; reader.next(row); ++count) {
-    add_row(row.step, count, rows);
-    survey.farthest.resize(values.units_in(row), 0.0);
-    for (std::size_t unit = 0; unit < survey.farthest.size(); ++unit) {
-      survey.farthest[unit] = std::max(survey.farthest[unit], values.weight(values.of(row, unit)));
-    }
-  }
-  survey.counts.assign(count, 0);
-  for (const auto& [step, row] : rows) {
-    survey.counts[row] = 1;
-    survey.steps.push_back(step);
-  }
-  return survey;
 }
 
 std::vector<std::size_t> choose_units(std::span<const double> farthest, std::span<const std::uint64_t> events,
@@ -126,39 +91,56 @@ double distance_from_one(float ratio) {
   return std::abs(std::log2(static_cast<double>(ratio)));
 }
 
-std::vector<std::uint8_t> rows_that_count(io::SignalsReader reader) {
+RowSurvey survey_rows(const std::string& path, MapKind kind) {
+  io::SignalsReader reader(path);
+  check_kind(kind, reader, path);
+  const std::size_t width = width_of(reader);
+  RowSurvey survey;
   CountingRows rows;
   std::size_t count = 0;
-  for (io::SignalsRow row; reader.next(row); ++count) add_row(row.step, count, rows);
-  std::vector<std::uint8_t> counts(count, 0);
-  for (const auto& [step, row] : rows) counts[row] = 1;
-  return counts;
+  for (io::SignalsRow row; reader.next(row); ++count) {
+    add_row(row.step, count, rows);
+    // Not by the header's count, which may be damaged: a row that was read is as large as it says.
+    survey.farthest.resize(row.values.size() / width, 0.0);
+    for (std::size_t unit = 0; unit < survey.farthest.size(); ++unit) {
+      survey.farthest[unit] = std::max(survey.farthest[unit], weight_of(kind, value_of(row, unit, width)));
+    }
+  }
+  survey.counts.assign(count, 0);
+  for (const auto& [step, row] : rows) {
+    survey.counts[row] = 1;
+    survey.steps.push_back(step);
+  }
+  return survey;
+}
+
+UnitMapPainter::UnitMapPainter(MapKind kind, const io::SignalsReader& reader, const RowSurvey& survey,
+                               std::span<const std::uint64_t> events, const UnitMapLimits& limits)
+    : kind_(kind), width_(width_of(reader)) {
+  map_.torn = reader.torn();
+  map_.unit_count = reader.unit_count();
+  map_.units = choose_units(survey.farthest, events, limits.rows);
+  choose_columns(survey.steps, limits.columns, map_);
+  map_.values.assign(map_.units.size() * map_.columns, std::numeric_limits<float>::quiet_NaN());
+}
+
+void UnitMapPainter::take(const io::SignalsRow& row) {
+  const std::uint64_t offset = distance(map_.first_step, row.step);
+  const auto column = static_cast<std::size_t>(offset / static_cast<std::uint64_t>(map_.column_steps));
+  for (std::size_t i = 0; i < map_.units.size(); ++i) {
+    float& cell = map_.values[i * map_.columns + column];
+    const float value = value_of(row, map_.units[i], width_);
+    if (std::isnan(cell) || weight_of(kind_, value) > weight_of(kind_, cell)) cell = value;
+  }
 }
 
 UnitMap read_unit_map(const std::string& path, MapKind kind, std::span<const std::uint64_t> events,
                       const UnitMapLimits& limits) {
+  const RowSurvey survey = survey_rows(path, kind);
   io::SignalsReader reader(path);
-  const UnitValues values(kind, reader, path);
-  const Survey survey = survey_rows(io::SignalsReader(path), values);
-  UnitMap map;
-  map.torn = reader.torn();
-  map.unit_count = reader.unit_count();
-  map.units = choose_units(survey.farthest, events, limits.rows);
-  choose_columns(survey.steps, limits.columns, map);
-  map.values.assign(map.units.size() * map.columns, std::numeric_limits<float>::quiet_NaN());
-  std::size_t number = 0;
-  // A run that is still writing may have added rows since the first reading.
-  for (io::SignalsRow row; number < survey.counts.size() && reader.next(row); ++number) {
-    if (survey.counts[number] == 0) continue;
-    const std::uint64_t offset = distance(map.first_step, row.step);
-    const auto column = static_cast<std::size_t>(offset / static_cast<std::uint64_t>(map.column_steps));
-    for (std::size_t i = 0; i < map.units.size(); ++i) {
-      float& cell = map.values[i * map.columns + column];
-      const float value = values.of(row, map.units[i]);
-      if (std::isnan(cell) || values.weight(value) > values.weight(cell)) cell = value;
-    }
-  }
-  return map;
+  UnitMapPainter painter(kind, reader, survey, events, limits);
+  for_rows_that_count(reader, survey, [&](const io::SignalsRow& row) { painter.take(row); });
+  return painter.finish();
 }
 
 }  // namespace gnmr::report

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gnmr/io/signals_file.h"
@@ -43,8 +44,42 @@ struct UnitMap {
 /// How far a ratio is from 1, in powers of 2; infinite for ratios that are not finite, 0 where there is none.
 double distance_from_one(float ratio);
 
-/// Per row of a file whether it counts: 0 where a resumed run has superseded it.
-std::vector<std::uint8_t> rows_that_count(io::SignalsReader reader);
+/// What a first reading of a file finds.
+struct RowSurvey {
+  std::vector<std::int64_t> steps = {};   // of the rows that count, ascending
+  std::vector<std::uint8_t> counts = {};  // one per row of the file; 0: a resumed run has superseded it
+  std::vector<double> farthest = {};      // how far each unit strays; empty where there is no row
+};
+
+/// Reads a file for the first time. An `Error` where it is not of that kind.
+RowSurvey survey_rows(const std::string& path, MapKind kind);
+
+/// Calls `visit(row)` for the rows that count, in the order of the file. A run that is still writing may have added
+/// rows since the survey: they are left out.
+template <class Visit>
+void for_rows_that_count(io::SignalsReader& reader, const RowSurvey& survey, const Visit& visit) {
+  std::size_t number = 0;
+  for (io::SignalsRow row; number < survey.counts.size() && reader.next(row); ++number) {
+    if (survey.counts[number] != 0) visit(row);
+  }
+}
+
+/// Makes a map from rows, for those who read a file for more than that.
+class UnitMapPainter {
+ public:
+  /// Of a file's first reading, with its header from `reader`; the rest is as in `read_unit_map`.
+  UnitMapPainter(MapKind kind, const io::SignalsReader& reader, const RowSurvey& survey,
+                 std::span<const std::uint64_t> events, const UnitMapLimits& limits);
+
+  void take(const io::SignalsRow& row);
+
+  UnitMap finish() { return std::move(map_); }
+
+ private:
+  MapKind kind_;
+  std::size_t width_;  // numbers per unit
+  UnitMap map_;
+};
 
 /// Reads a file. Where it has more units than rows are allowed, those with the most events (one count per unit, or
 /// empty) and then with the ratio farthest from 1, or the largest error, are taken. An `Error` where the file is not of
