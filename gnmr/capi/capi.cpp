@@ -57,6 +57,7 @@ struct gnmr_controller {
     for (auto& list : lists) list.reserve(controller.units().size());
     paths.reserve(controller.units().size());
     gate_flags.reserve(controller.units().size());
+    error_limits.reserve(controller.units().size() * controller.backend().sites);
     findings.reserve(controller.units().size());
     clip.reserve(controller.guard() == gnmr::Guard::clip ? controller.units().size() : 0);
   }
@@ -66,6 +67,7 @@ struct gnmr_controller {
     keep_list(GNMR_LIST_MEASURE, given.measure);
     paths.assign(given.path.begin(), given.path.end());
     gate_flags.assign(given.gate_flags.begin(), given.gate_flags.end());
+    error_limits.assign(given.error_limits.begin(), given.error_limits.end());
     hold = given.hold;
     last_step = given.step;
   }
@@ -116,6 +118,7 @@ struct gnmr_controller {
   std::int64_t last_step = 0;            // that has begun
   std::vector<std::uint8_t> paths;       // in it, per unit; empty: none has begun
   std::vector<std::uint8_t> gate_flags;  // likewise; empty: there is no gate
+  std::vector<float> error_limits;       // likewise, units x sites; empty: its gate has none
   gnmr::HoldRule hold = gnmr::HoldRule::never;
   std::optional<gnmr::HostGate> gate;      // lag 1, from the first step on; ahead of the controller's histories
   std::optional<std::int64_t> gated_step;  // that it judged last
@@ -350,6 +353,18 @@ gnmr_status gnmr_gate_flags(const gnmr_controller* controller, uint8_t* flags, s
   });
 }
 
+gnmr_status gnmr_error_limits(const gnmr_controller* controller, float* limits, size_t capacity, size_t* count) {
+  return guarded(controller, GNMR_ERROR_INPUT, [&] {
+    require_controller(controller);
+    require(count != nullptr, "count is NULL");
+    require(limits != nullptr || capacity == 0, "the memory to fill is NULL");
+    const std::vector<float>& made = controller->error_limits;
+    require(made.empty() || capacity >= made.size(), "there is no room for a limit per unit and site");
+    *count = made.size();
+    std::copy(made.begin(), made.end(), limits);
+  });
+}
+
 gnmr_status gnmr_gate_holds(gnmr_controller* controller, const gnmr_report* report, int32_t* held) {
   return guarded(controller, GNMR_ERROR_INPUT, [&] {
     require_controller(controller);
@@ -365,8 +380,11 @@ gnmr_status gnmr_gate_holds(gnmr_controller* controller, const gnmr_report* repo
     if (controller->gated_step == read.step) {
       throw gnmr::Error("step " + std::to_string(read.step) + ": the gate has judged it already");
     }
-    const gnmr::StepPlan plan{.step = read.step, .hold = controller->hold, .gate_flags = controller->gate_flags};
-    *held = controller->gate->holds(plan, read.norms, read.sampled) ? 1 : 0;
+    const gnmr::StepPlan plan{.step = read.step,
+                              .hold = controller->hold,
+                              .gate_flags = controller->gate_flags,
+                              .error_limits = controller->error_limits};
+    *held = controller->gate->holds(plan, read) ? 1 : 0;
     controller->gated_step = read.step;
   });
 }

@@ -106,8 +106,8 @@ typedef struct gnmr_backend {
   size_t struct_size; /* sizeof(gnmr_backend) */
   int32_t can_rerun;  /* not 0: a step can run again before its update; without: neither trial nor replay */
   int32_t can_hold;   /* not 0: `action` of an outcome is followed, and with lag 1 there is a gate: gnmr_gate_holds, or
-                         one of your own by gnmr_gate_flags and the rules of docs/algorithm.md ("With a gate"). Without
-                         one say 0: else alarms by norms, which the gate should have raised, are lost */
+                         one of your own by gnmr_gate_flags, gnmr_error_limits and docs/algorithm.md ("With a gate").
+                         Without one say 0: else alarms that the gate should have raised are lost */
   uint32_t sites;     /* errors per unit, 0 to 16 */
   uint32_t reserved;
   const double* expected_errors; /* the format's own error of each site, 0: unknown; NULL: none is known */
@@ -167,6 +167,11 @@ GNMR_API gnmr_status gnmr_paths(const gnmr_controller* controller, uint8_t* path
  * number of units. */
 GNMR_API gnmr_status gnmr_gate_flags(const gnmr_controller* controller, uint8_t* flags, size_t count);
 
+/* Lag 1: what the errors of the step that has begun last must not exceed at a gate, units x sites, those of a unit side
+ * by side. `*count` becomes units times sites, for which `limits` must have room, or 0: its gate judges no errors. */
+GNMR_API gnmr_status gnmr_error_limits(const gnmr_controller* controller, float* limits, size_t capacity,
+                                       size_t* count);
+
 /* How a run of a step ended. */
 enum {
   GNMR_DONE_COMPLETE = 0,
@@ -192,8 +197,8 @@ typedef struct gnmr_report {
 #define GNMR_REPORT_INIT \
   { sizeof(gnmr_report), 0, NULL, NULL, NULL, 0, NULL, 0, 0, 0, 0, 0 }
 
-/* Lag 1: sets *held to 1 where the update of the step that has begun last is to be held, by the norms and `sampled` of
- * `report` (its other members are not read), else to 0. To be asked once in every step, in their order and before the
+/* Lag 1: sets *held to 1 where the update of the step that has begun last is to be held, by norms, `sampled` and errors
+ * of `report` (its other members are not read), else to 0. The errors are those that are reported later. To be asked once in every step, in their order and before the
  * update, by callers whose `can_hold` is not 0 and who have no gate of their own; what it said goes into the report of
  * the step. */
 GNMR_API gnmr_status gnmr_gate_holds(gnmr_controller* controller, const gnmr_report* report, int32_t* held);

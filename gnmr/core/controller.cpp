@@ -90,10 +90,17 @@ struct Controller::Impl {
     clip.resize(rules.guard == Guard::clip ? units.size() : 0);
     planner.known_units().recovered.reserve(units.size());
     planner.known_units().flags.reserve(backend.can_hold ? units.size() : 0);
+    if (gate_judges_errors()) {
+      errors.keep_patrol_limits();
+      planner.known_units().error_limits.reserve(errors.size());
+    }
     measured.reserve(levels.is_on() ? units.size() : 0);
   }
 
   bool is_late() const { return options.lag == 1; }
+
+  /// Lag 1: whether a gate that may close has limits of errors.
+  bool gate_judges_errors() const { return is_late() && backend.can_hold && rules.selector == Selector::trial; }
   std::int64_t step() const { return plan.step; }
 
   void check_fields(const StepReport& report) const;
@@ -106,6 +113,7 @@ struct Controller::Impl {
   void report_rerun(const StepReport& report);
 
   // Lag 1.
+  void drop_limits_of_others();
   void plan_late(std::int64_t number);
   void begin_late(std::int64_t number);
   void report_late(const StepReport& report);
@@ -346,6 +354,12 @@ void Controller::Impl::report_rerun(const StepReport& report) {
   finish(true);
 }
 
+/// A gate that judges no errors, or those of other sites, can do nothing with the limits of an earlier run.
+void Controller::Impl::drop_limits_of_others() {
+  std::vector<float>& limits = planner.known_units().error_limits;
+  if (!gate_judges_errors() || limits.size() != errors.size()) limits.clear();
+}
+
 /// Plans a step with what is known of the units now.
 void Controller::Impl::plan_late(std::int64_t number) {
   if (!planner.plan(number, reruns)) return;
@@ -361,6 +375,10 @@ void Controller::Impl::plan_late(std::int64_t number) {
     const int muted = signals.history().is_zero_muted(unit) ? gate_flag::kZeroMuted : 0;
     state.flags[unit] = static_cast<std::uint8_t>(free | muted | doubt);
   }
+  state.error_limits.clear();
+  if (gate_judges_errors() && planner.last()->hold != HoldRule::never) {
+    state.error_limits.assign(errors.patrol_limits().begin(), errors.patrol_limits().end());
+  }
 }
 
 void Controller::Impl::begin_late(std::int64_t number) {
@@ -373,6 +391,7 @@ void Controller::Impl::begin_late(std::int64_t number) {
           .hold = planned.hold,
           .mode = mode,
           .gate_flags = planner.state().flags};
+  if (planned.hold != HoldRule::never) plan.error_limits = planner.state().error_limits;
   if (mode == Mode::armed) plan.recovered = planner.state().recovered;
   const bool is_high = mode == Mode::high || plan.pass == PassKind::trial;
   plan.path = is_high ? paths.all_high() : paths.high(plan.recovered);
@@ -443,13 +462,12 @@ void Controller::Impl::settle_run(const PlannedStep& step, const StepReport& rep
   } else if (!by_trial) {
     outcome.spent = outcome.spent && step.hold == HoldRule::never;
   } else {
-    // The update was made: errors may call a trial; the gate has judged the norms.
+    // The update was made: only what the gate could not know may call a trial.
     const bool found = selection.has_free_finding();
     const bool is_plain = step.pass == PassKind::step && !step.failed;
     outcome.called = found && is_plain && step.in_force && planner.can_call(reruns);
     if (outcome.called || (!found && step.hold == HoldRule::for_trial)) {
       outcome.spent = false;
-      outcome.dismissed = false;
       outcome.alarmed = outcome.called;
       selection.ask_nobody();
     }
@@ -601,6 +619,7 @@ RestoreReport Controller::restore(const ControllerState& state, const PlanState&
   for (const UnitIndex unit : released) report.released_units.push_back(fresh->units[unit].name);
   fresh->reruns.restore(state.reruns_ago, fresh->rules.selector == Selector::trial ? state.doubt : Doubt{});
   fresh->planner.restore(plan, options.lag, released);
+  fresh->drop_limits_of_others();
   fresh->last_step = state.last_step;
   fresh->mode = impl_->mode;
   fresh->units.swap(impl_->units);  // views of them stay valid

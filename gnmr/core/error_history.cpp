@@ -22,6 +22,14 @@ constexpr double kLowestLimit = 1e-6;
 
 double excess_of(double error, double limit) { return std::isinf(error) ? error : error / limit; }
 
+/// The smallest float that is not below a limit.
+float rounded_up(double limit) {
+  constexpr float kLargest = std::numeric_limits<float>::infinity();
+  if (limit > static_cast<double>(std::numeric_limits<float>::max())) return kLargest;
+  const auto nearest = static_cast<float>(limit);
+  return static_cast<double>(nearest) < limit ? std::nextafter(nearest, kLargest) : nearest;
+}
+
 }  // namespace
 
 ErrorHistory::ErrorHistory(std::size_t units, std::vector<double> expected, const Options& options)
@@ -99,19 +107,38 @@ void ErrorHistory::learn() {
   if (!judged_any_) return;
   const double one_minus_beta = 1.0 - options_.error_beta;
   for (std::size_t i = 0; i < judged_.size(); ++i) {
-    if (!std::isfinite(judged_[i]) || excess_of(judged_[i], limits_[i]) > 1) continue;
+    if (!is_learned(i)) continue;
     ErrorState& usual = memory_[i];
     usual.mean_sum = unit_math::decayed(options_.error_beta, one_minus_beta, usual.mean_sum, judged_[i]);
     if (usual.samples < std::numeric_limits<std::uint32_t>::max()) ++usual.samples;
     most_samples_ = std::max(most_samples_, usual.samples);
   }
   weights_.extend_to(most_samples_);
+  for (std::size_t i = 0; i < patrol_limits_.size(); ++i) {
+    if (is_learned(i)) update_patrol_limit(i);
+  }
+}
+
+/// Whether an error that was judged becomes part of the usual one.
+bool ErrorHistory::is_learned(std::size_t index) const {
+  return std::isfinite(judged_[index]) && !(excess_of(judged_[index], limits_[index]) > 1);
+}
+
+void ErrorHistory::keep_patrol_limits() {
+  patrol_limits_.resize(memory_.size());
+  for (std::size_t i = 0; i < memory_.size(); ++i) update_patrol_limit(i);
+}
+
+void ErrorHistory::update_patrol_limit(std::size_t index) {
+  const auto site = static_cast<std::uint32_t>(index % sites());
+  patrol_limits_[index] = rounded_up(limit_of(site, reference_of(site, memory_[index], ErrorSource::patrol)));
 }
 
 void ErrorHistory::forget() {
   discard();
   std::fill(memory_.begin(), memory_.end(), ErrorState{});
   most_samples_ = 0;
+  if (!patrol_limits_.empty()) keep_patrol_limits();
 }
 
 bool ErrorHistory::was_measured(UnitIndex unit) const {
@@ -134,6 +161,9 @@ void ErrorHistory::restore_unit(UnitIndex unit, std::span<const ErrorState> stat
     most_samples_ = std::max(most_samples_, states[site].samples);
   }
   weights_.extend_to(most_samples_);
+  for (std::uint32_t site = 0; site < sites() && !patrol_limits_.empty(); ++site) {
+    update_patrol_limit(index(unit, site));
+  }
 }
 
 }  // namespace gnmr

@@ -54,6 +54,12 @@ class ErrorHistory {
   /// The limit of an error that was judged last; NaN where it was not.
   double limit(UnitIndex unit, std::uint32_t site) const;
 
+  /// From here on `patrol_limits` are kept up to date.
+  void keep_patrol_limits();
+
+  /// What an error of a patrol must not exceed, units x sites, each rounded up to a float; empty: they are not kept.
+  std::span<const float> patrol_limits() const { return patrol_limits_; }
+
   /// The state of one unit, site by site.
   std::span<const ErrorState> of_unit(UnitIndex unit) const;
 
@@ -64,6 +70,8 @@ class ErrorHistory {
   double reference_of(std::uint32_t site, const ErrorState& usual, ErrorSource source);
   double limit_of(std::uint32_t site, double reference) const;
   double median_of(std::uint32_t site);
+  bool is_learned(std::size_t index) const;
+  void update_patrol_limit(std::size_t index);
   std::size_t index(UnitIndex unit, std::uint32_t site) const { return std::size_t{unit} * sites() + site; }
 
   Options options_;
@@ -71,6 +79,7 @@ class ErrorHistory {
   std::vector<ErrorState> memory_;
   WeightTable weights_;
   std::uint32_t most_samples_ = 0;
+  std::vector<float> patrol_limits_;
 
   // The errors that were judged last, their limits, and medians as far as they were needed.
   bool judged_any_ = false;

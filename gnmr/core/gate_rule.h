@@ -17,8 +17,8 @@ enum class RiskKind : std::uint8_t { none = 0, non_finite = 1, rise = 2, fall = 
 /// What may close the gate of a step (lag 1).
 enum class HoldRule : std::uint8_t {
   never,
-  for_trial,  // a free unit at risk, or a non-finite risk of any unit; the norms of a held step are dropped
-  for_guard,  // a free unit at risk, unless the step is common; the norms count
+  for_trial,  // an alarm by errors or norms; the norms of a held step are dropped
+  for_guard,  // a free unit with an error above its limit or at risk, unless the step is common; the norms count
 };
 
 /// What a gate knows per unit.

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gate of a caller with lag 1 on the host: it judges the norms of a step before its update, while the step before
-// is not decided. "With a gate" in docs/algorithm.md.
+// The gate of a caller with lag 1 on the host: it judges norms and errors of a step before its update, while the step
+// before is not decided. "With a gate" in docs/algorithm.md.
 //
 //   gnmr::HostGate gate(controller);                          // before the first step, or after a restore
 //   const gnmr::StepPlan& plan = controller.begin(t);
 //   ... forward and backward ...
-//   const bool held = gate.holds(plan, norms);                // in every step, in their order
+//   const bool held = gate.holds(plan, {.step = t, .norms = norms, .errors = errors});  // in every step, in their order
 //   if (!held) ... the update ...
 //   ... controller.report({.step = t - 1, ...}), and later {.step = t, ..., .held = held} ...
 //
-// Goals: the same norms and plans close it as close the gate on a device. Non-goals: errors of low paths, decisions.
+// Goals: the same numbers and plans close it as close the gate on a device. Non-goals: decisions.
 #pragma once
 
 #include <cstdint>
@@ -29,10 +29,10 @@ class HostGate {
   HostGate& operator=(HostGate&&) noexcept;
   ~HostGate();
 
-  /// Whether the update of the planned step is held. Takes the norms into the histories, unless it holds the step for a
-  /// trial. `sampled` as in `StepReport`. Throws `Error` for a wrong number of norms or flags, or a negative norm; no
-  /// history has changed then.
-  bool holds(const StepPlan& plan, const NormSpan& norms, std::span<const std::uint8_t> sampled = {});
+  /// Whether the update of the planned step is held, by norms, samples and errors of its report; the other members are
+  /// not read. Takes the norms into the histories, unless it holds the step for a trial. Throws `Error` for a wrong
+  /// number of norms, errors, flags or limits, or a negative norm or error; no history has changed then.
+  bool holds(const StepPlan& plan, const StepReport& report);
 
  private:
   struct Impl;

@@ -145,6 +145,9 @@ void check_plan(const PlanState& plan, std::size_t units) {
                  plan.recovered.end(),
          "units in recovery that ascend, each one of the controller's");
   expect(plan.flags.empty() || plan.flags.size() == units, "one flag per unit, or none");
+  const bool even = units == 0 ? plan.error_limits.empty() : plan.error_limits.size() % units == 0;
+  expect(even && std::all_of(plan.error_limits.begin(), plan.error_limits.end(), is_error_limit),
+         "limits of errors that are not negative, as many for each unit");
   expect(plan.undecided.size() <= 2, "at most two steps without a decision");
   const bool follow = plan.undecided.size() < 2 || plan.undecided[1].step == plan.undecided[0].step + 1;
   expect(follow, "steps without a decision that follow each other");

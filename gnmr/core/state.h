@@ -108,6 +108,7 @@ struct PlanState {
   std::vector<UnitIndex> recovered = {};    // in recovery in the step that was planned last, ascending
   bool recovered_is_next = false;           // nothing is planned, and `recovered` is that of the next step
   std::vector<std::uint8_t> flags = {};     // what its gate knows per unit (gate_flag)
+  std::vector<float> error_limits = {};     // and per unit and site; empty: it has no limits
 
   bool operator==(const PlanState&) const = default;
 };
@@ -138,6 +139,9 @@ void check_state(const ControllerState& state);
 
 /// Throws `Error` for a plan that no controller with so many units can have written.
 void check_plan(const PlanState& plan, std::size_t units);
+
+/// Whether a gate can have been given this limit of an error: not NaN, and not negative.
+inline bool is_error_limit(float limit) { return limit >= 0; }
 
 /// What loading a state did besides taking over histories.
 struct RestoreReport {

@@ -22,7 +22,7 @@ struct Backend {
   bool can_rerun = false;   // a step can run again before its update; without: neither trial nor replay
   bool can_hold = true;     // `Outcome::action` and `clip` are followed; without: no guard. With lag 1 also: there is a
                             // gate that follows `StepPlan::hold` (host_gate.h, say); a caller without one says false,
-                            // else alarms by norms, which the gate should have raised, are lost
+                            // else alarms that the gate should have raised are lost
   std::uint32_t sites = 1;  // errors per unit, up to kMostSites; 0: no errors, and the selector is `norms`
   std::vector<double> expected_errors = {};  // the format's own error per site, 0: unknown; empty: none is known
 };
@@ -66,7 +66,7 @@ struct StepPlan {
   std::span<const UnitIndex> recovered = {};      // of these, the units in recovery, ascending
   std::span<const UnitIndex> measure = {};        // of these, the ones whose low path is to be measured beside it
   std::span<const std::uint8_t> gate_flags = {};  // lag 1: per unit, gate_flag
-  std::span<const float> error_limits = {};       // reserved: empty
+  std::span<const float> error_limits = {};       // likewise: units x sites, for its errors; empty: it has none
 };
 
 /// How a run of a step ended.
@@ -129,7 +129,7 @@ struct Outcome {
   bool alarmed = false;                    // by norms or errors, or held for either
   bool dismissed = false;                  // a patrol of all units found nothing to confirm the alarm of the norms
   bool spent = false;                      // a rerun was due, but the limit did not allow it
-  bool called = false;                     // lag 1: the patrol made the next planned step a trial
+  bool called = false;                     // lag 1: errors that passed the gate made the next planned step a trial
   std::span<const double> clip = {};       // guard `clip`: coefficient per unit; empty: 1 for all
   std::span<const Finding> findings = {};  // of the trial, else of the patrol; units ascend
   Alarm alarm = {};                        // what the reported norms say

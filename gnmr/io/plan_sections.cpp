@@ -4,7 +4,10 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
+#include <limits>
 #include <optional>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "gnmr/core/error.h"
@@ -80,6 +83,40 @@ unsigned doubt_of(const PlanState& state) {
   return 1U << ((state.flags.front() & gate_flag::kDoubt) >> gate_flag::kDoubtShift);
 }
 
+/// The limits of a gate's errors: units with a limit that is not infinite.
+OrderedJson limits_of(const PlanState& state, const std::vector<Unit>& units) {
+  const std::size_t sites = units.empty() ? 0 : state.error_limits.size() / units.size();
+  OrderedJson listed = OrderedJson::array();
+  for (UnitIndex unit = 0; unit < units.size() && sites > 0; ++unit) {
+    const std::span<const float> limits = std::span(state.error_limits).subspan(unit * sites, sites);
+    if (std::none_of(limits.begin(), limits.end(), [](float limit) { return std::isfinite(limit); })) continue;
+    OrderedJson numbers = OrderedJson::array();
+    for (const float limit : limits) numbers.push_back(json_number(static_cast<double>(limit)));
+    listed.push_back({{"limits", numbers}, {"unit", units[unit].name}});
+  }
+  return {{"sites", sites}, {"units", listed}};
+}
+
+/// All others are infinite; units of other names are left out.
+std::vector<float> read_limits(const JsonObject& section, const std::vector<Unit>& units) {
+  const std::uint64_t sites = section.count("sites");
+  if (sites == 0 || sites > kMostSites) section.fail("sites", "expected 1 to 16");
+  std::unordered_map<std::string_view, UnitIndex> places;
+  for (UnitIndex unit = 0; unit < units.size(); ++unit) places.emplace(units[unit].name, unit);
+  std::vector<float> limits(units.size() * sites, std::numeric_limits<float>::infinity());
+  for (const JsonObject& listed : section.objects("units")) {
+    const std::vector<double> numbers = listed.numbers("limits");
+    if (numbers.size() != sites) listed.fail("limits", "expected one per site");
+    const auto found = places.find(listed.text("unit"));
+    for (std::size_t site = 0; site < sites; ++site) {
+      const auto limit = static_cast<float>(numbers[site]);
+      if (!is_error_limit(limit)) listed.fail("limits", "expected numbers that are not negative");
+      if (found != places.end()) limits[found->second * sites + site] = limit;
+    }
+  }
+  return limits;
+}
+
 OrderedJson gated_section(const PlanState& state, const std::vector<Unit>& units, const PlanNotes& notes) {
   OrderedJson waiting = OrderedJson::array();
   for (const WaitingBatch& batch : state.waiting) {
@@ -104,6 +141,7 @@ OrderedJson gated_section(const PlanState& state, const std::vector<Unit>& units
       {"whys", whys},
       {"zero_muted", names_of(units, [&](UnitIndex unit) { return has(unit, gate_flag::kZeroMuted); })}};
   if (const unsigned doubt = doubt_of(state); doubt > 1) section["doubt"] = doubt;  // none in earlier files
+  if (!state.error_limits.empty()) section["error_limits"] = limits_of(state, units);  // likewise
   return section;
 }
 
@@ -122,6 +160,7 @@ void read_gated(const JsonObject& section, const std::vector<Unit>& units, Loade
   if (doubt > kMostDoubt || !std::has_single_bit(doubt)) section.fail("doubt", "expected 1, 2, 4 or 8");
   const int doubt_flag = std::countr_zero(doubt) << gate_flag::kDoubtShift;
   for (std::uint8_t& flags : plan.flags) flags |= static_cast<std::uint8_t>(doubt_flag);
+  if (const auto limits = section.object_if("error_limits")) plan.error_limits = read_limits(*limits, units);
   PlanNotes notes{.called_why = section.text("called_why"),
                   .disarm_step = section.whole("disarm_step"),
                   .disarm_why = section.text("disarm_why")};

@@ -24,6 +24,13 @@ inline constexpr std::uint8_t kMeasured = 1;   // at least one of its errors
 inline constexpr std::uint8_t kStandsOut = 2;  // one of them does
 }  // namespace patrol_flag
 
+/// What an error says of its unit; NaN: it was not measured.
+GNMR_UNIT_MATH std::uint8_t patrol_of_error(double error, float limit) {
+  if (error != error) return 0;
+  const bool is_above = error > static_cast<double>(limit) || error > 1.7976931348623157e308;
+  return is_above ? patrol_flag::kMeasured | patrol_flag::kStandsOut : patrol_flag::kMeasured;
+}
+
 /// The state of the units, one entry per unit in each column.
 struct UnitColumns {
   double* mean_sum;         // m

@@ -155,8 +155,10 @@ Action Trainer::report(const Step& step) {
 /// The update of the last run of the step: by the gate, or as the outcome, and a rival's rule, say.
 void Trainer::make_update(Step& now) {
   if (parts_.gate != nullptr) {
-    parts_.gate->pass(now.numbers,
-                      {.hold = now.plan.hold, .flags = now.plan.gate_flags, .learning_rate = now.learning_rate});
+    parts_.gate->pass(now.numbers, {.hold = now.plan.hold,
+                                    .flags = now.plan.gate_flags,
+                                    .error_limits = now.plan.error_limits,
+                                    .learning_rate = now.learning_rate});
     return;
   }
   const Outcome& outcome = parts_.supervisor->outcome();

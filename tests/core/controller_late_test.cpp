@@ -49,6 +49,12 @@ bool same_doubt(std::int64_t theirs, std::span<const std::uint8_t> ours) {
   });
 }
 
+bool same_limits(const StepPlan& ours, const naive::Plan& theirs) {
+  std::vector<float> all;
+  for (const std::vector<float>& of_unit : theirs.limits) all.insert(all.end(), of_unit.begin(), of_unit.end());
+  return std::equal(ours.error_limits.begin(), ours.error_limits.end(), all.begin(), all.end());
+}
+
 bool same_plan(const StepPlan& ours, const naive::Plan& theirs) {
   const bool switches = ours.mode == Mode::armed;
   const std::vector<bool> none(theirs.high.size());
@@ -56,7 +62,7 @@ bool same_plan(const StepPlan& ours, const naive::Plan& theirs) {
   return ours.step == theirs.step && ours.batch == theirs.batch && word(ours.pass) == theirs.pass &&
          word(ours.hold) == theirs.gate && same_units(theirs.free, ours.gate_flags, gate_flag::kFree) &&
          same_units(theirs.zero_is_no_sample, ours.gate_flags, gate_flag::kZeroMuted) &&
-         same_doubt(theirs.doubt, ours.gate_flags) &&
+         same_doubt(theirs.doubt, ours.gate_flags) && same_limits(ours, theirs) &&
          ours.recovered.size() ==
              (switches ? static_cast<std::size_t>(std::count(theirs.high.begin(), theirs.high.end(), true)) : 0) &&
          testing::to_sizes(ours.measure) == (switches ? theirs.measure : std::vector<std::size_t>{}) &&
@@ -176,7 +182,7 @@ class Comparison {
     ++counts_["gate: " + word(step.plan.hold)];
     counts_["failed"] += failed ? 1 : 0;
     counts_["dropped"] += dropped ? 1 : 0;
-    const bool closes = theirs_.closes(step.norms);
+    const bool closes = theirs_.closes(step.norms, step.errors);
     if (closes) ++counts_["held: " + word(step.plan.hold)];
     return step.held == closes;
   }
@@ -198,6 +204,8 @@ class Comparison {
     standing_.count(expected.ruling.decision, theirs_.decisions() % 20 == 0, counts_);
     counts_["called"] += expected.called ? 1 : 0;
     counts_["spent"] += expected.hearing.spent ? 1 : 0;
+    counts_["dismissed: " + word(step.plan.hold)] += expected.hearing.dismissed ? 1 : 0;
+    if (step.held && !expected.hearing.told.empty()) ++counts_["held with errors: " + word(step.plan.hold)];
     ++counts_["doubt " + std::to_string(theirs_.doubt())];
     ++counts_["ends in " + expected.ruling.action];
     ++counts_["verdict " + expected.ruling.verdict];
@@ -244,7 +252,8 @@ TEST(ControllerLate, StepsAreThoseOfTheNaiveImplementation) {
                            "ends in hold",    "ends in replay", "ends in trial",
                            "verdict numeric", "verdict common", "verdict unlocated",
                            "admitted",        "dropped",        "doubt 2",
-                           "doubt 4",         "doubt 8"}) {
+                           "doubt 4",         "doubt 8",        "dismissed: trial",
+                           "held with errors: trial", "held with errors: guard"}) {
     EXPECT_GE(counts[name], kFewest) << name;
   }
   for (const char* name : {"admitted", "displaced", "replaced", "ended by a review"}) {
@@ -368,6 +377,93 @@ TEST_F(LateProperties, AHeldStepLeavesHistoriesAndErrorsAsTheyWere) {
     }
   }
   EXPECT_GT(held, 200);
+}
+
+/// Units with usual norms and errors that are known; all of them are measured.
+class LateErrors : public ::testing::Test {
+ protected:
+  static constexpr std::size_t kUnits = 12;
+  static constexpr std::size_t kSites = 2;
+
+  explicit LateErrors() { options_.lag = 1; }
+
+  void start() {
+    run_.emplace(std::vector<Unit>(testing::random_units(random_, kUnits)), options_,
+                 Backend{.can_rerun = true, .sites = kSites, .expected_errors = {0.02, 0.0}});
+    for (int i = 0; i < 40; ++i) EXPECT_FALSE(take(norms_, errors_).held);
+  }
+
+  LateStep take(std::vector<std::optional<double>> norms, std::vector<double> errors) {
+    LateStep step{.plan = {}, .norms = std::move(norms), .errors = std::move(errors)};
+    run_->run(step, ++number_);
+    if (last_) outcome_ = run_->report(*last_);
+    last_ = step;
+    return step;
+  }
+
+  Random random_{7};
+  Options options_;
+  std::optional<LateRun> run_;
+  std::vector<std::optional<double>> norms_ = std::vector<std::optional<double>>(kUnits, 1.0);
+  std::vector<double> errors_ = std::vector<double>(kUnits * kSites, 0.02);
+  std::optional<LateStep> last_;
+  Outcome outcome_;
+  std::int64_t number_ = 0;
+};
+
+TEST_F(LateErrors, AnOutlierIsHeldInItsOwnStepAndItsTrialAdmits) {
+  start();
+  std::vector<double> bad = errors_;
+  bad[3 * kSites + 1] = 0.9;
+  const LateStep held = take(norms_, bad);
+  EXPECT_TRUE(held.held);
+  take(norms_, errors_);  // the step after it was planned before anybody knew
+  EXPECT_EQ(outcome_.action, Action::rerun);
+  EXPECT_TRUE(outcome_.alarmed && !outcome_.called);
+  const LateStep trial = take(norms_, bad);
+  EXPECT_EQ(trial.plan.pass, PassKind::trial);
+  EXPECT_EQ(trial.plan.batch, held.plan.batch);
+  take(norms_, errors_);
+  EXPECT_EQ(outcome_.verdict, Verdict::numeric);
+  EXPECT_EQ(std::vector<UnitIndex>(outcome_.decision.admitted.begin(), outcome_.decision.admitted.end()),
+            std::vector<UnitIndex>{3});
+}
+
+TEST_F(LateErrors, AnInfiniteErrorAndNoLimitOfAUnitThatIsNotFree) {
+  start();
+  std::vector<double> bad = errors_;
+  bad[3 * kSites] = std::numeric_limits<double>::infinity();
+  EXPECT_TRUE(take(norms_, bad).held);
+  bad[3 * kSites] = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_FALSE(take(norms_, bad).held) << "not measured";
+}
+
+TEST_F(LateErrors, ACompletePatrolDismissesRisksOfNormsButNotNonFiniteOnes) {
+  start();
+  std::vector<std::optional<double>> risen = norms_;
+  risen[5] = 1000.0;
+  EXPECT_FALSE(take(risen, errors_).held);
+  take(norms_, errors_);
+  EXPECT_TRUE(outcome_.dismissed && !outcome_.alarmed);
+  EXPECT_TRUE(outcome_.decision.admitted.empty());
+  std::vector<double> partial = errors_;
+  partial[0] = partial[1] = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_TRUE(take(risen, partial).held) << "one unit was not measured";
+  std::vector<std::optional<double>> broken = norms_;
+  broken[5] = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_TRUE(take(broken, errors_).held);
+}
+
+TEST_F(LateErrors, TheGateHasTheLimitsOfThePlanAndWhatIsLearnedLaterCalls) {
+  options_.error_warmup = 41;
+  start();  // 39 errors have been learned, in the plan of the next step 38
+  std::vector<double> bad = errors_;
+  bad[3 * kSites + 1] = 0.9;  // a site without an expected error: it has no limit before its warm-up
+  EXPECT_FALSE(take(norms_, errors_).held);
+  EXPECT_FALSE(take(norms_, bad).held) << "the plan knows of 40 errors";
+  EXPECT_FALSE(take(norms_, errors_).held);
+  EXPECT_TRUE(outcome_.called) << "the report knows of 41";
+  EXPECT_TRUE(take(norms_, bad).plan.pass == PassKind::trial);
 }
 
 TEST(ControllerLate, WhatNeedsTheHostBeforeTheUpdateIsRefused) {

@@ -28,11 +28,17 @@ class RandomGate {
         signals_(units_, settings_),
         gate_(controller) {}
 
-  bool closes(const NormArrays& arrays, const StepPlan& plan) {
-    const bool held = plan.gate_flags.empty() ? false : gate_.holds(plan, arrays.norms, arrays.sampled);
+  bool closes(const NormArrays& arrays, std::span<const double> errors, const StepPlan& plan) {
+    const StepReport report{.norms = arrays.norms, .sampled = arrays.sampled, .errors = errors};
+    const bool held = plan.gate_flags.empty() ? false : gate_.holds(plan, report);
     signals_.set_flags(plan.gate_flags);
-    const bool as_on_device =
-        signals_.observe({.norms = arrays.norms.data(), .sampled = arrays.sampled.data()}, plan.hold).held != 0;
+    const std::vector<std::uint8_t> patrol = patrol_of(errors, plan);
+    const bool as_on_device = signals_
+                                  .observe({.norms = arrays.norms.data(),
+                                            .sampled = arrays.sampled.data(),
+                                            .patrol = patrol.empty() ? nullptr : patrol.data()},
+                                           plan.hold)
+                                  .held != 0;
     if (!plan.gate_flags.empty()) {
       EXPECT_EQ(held, as_on_device) << "step " << plan.step;
     }
@@ -46,6 +52,16 @@ class RandomGate {
   }
 
  private:
+  /// What a device makes of the errors.
+  std::vector<std::uint8_t> patrol_of(std::span<const double> errors, const StepPlan& plan) const {
+    if (errors.empty() || plan.error_limits.empty()) return {};
+    std::vector<std::uint8_t> patrol(units_, 0);
+    for (std::size_t i = 0; i < errors.size(); ++i) {
+      patrol[i * units_ / errors.size()] |= kernels::patrol_of_error(errors[i], plan.error_limits[i]);
+    }
+    return patrol;
+  }
+
   static kernels::SignalSettings settings_of(const Controller& controller) {
     const Options& options = controller.options();
     const bool by_trial = controller.selector() == Selector::trial;
@@ -98,7 +114,8 @@ class LateRun {
     step.plan = {.step = plan.step, .batch = plan.batch, .pass = plan.pass, .again = plan.again, .hold = plan.hold};
     if (step.done == Completion::rerun_failed && plan.pass != PassKind::trial) step.done = Completion::complete;
     if (step.done == Completion::dropped) step.norms.assign(step.norms.size(), std::nullopt);
-    step.held = gate_.closes(NormArrays(step.norms), plan);
+    const bool dropped = step.done == Completion::dropped;
+    step.held = gate_.closes(NormArrays(step.norms), dropped ? std::span<const double>() : step.errors, plan);
     return plan;
   }
 

@@ -3,6 +3,7 @@
 // docs/algorithm.md.
 #include "naive_judge_gated.h"
 
+#include <cfenv>
 #include <cmath>
 #include <stdexcept>
 
@@ -74,8 +75,33 @@ const Plan& GatedJudge::plan(std::int64_t step) {
     plan.free.push_back(is_free(unit));
     plan.zero_is_no_sample.push_back(controller_.zeros_ignored(unit));
   }
+  // "With the selector trial, where the gate may close and errors are measured, it also has a limit per unit and site"
+  if (selector_ == "trial" && plan.gate != "none") {
+    plan.limits = limits();
+  }
   undecided_.push_back(plan);
   return undecided_.back();
+}
+
+// "`limit` of Outliers for a patrol's error, by what is learned now, rounded to a float (IEEE single) towards
+// +infinity."
+std::vector<std::vector<float>> GatedJudge::limits() const {
+  std::vector<std::vector<float>> limits;
+  for (const std::vector<Place>& places : places_) {
+    std::vector<float> of_unit;
+    for (std::size_t place = 0; place < places.size(); ++place) {
+      const double most = limit(places[place], std::nullopt, x_[place], /*of_trial=*/false);
+      const int usual_mode = std::fegetround();
+      std::fesetround(FE_UPWARD);
+      const volatile double exact = most;
+      volatile float rounded = 0;
+      rounded = static_cast<float>(exact);
+      std::fesetround(usual_mode);
+      of_unit.push_back(static_cast<float>(rounded));
+    }
+    limits.push_back(of_unit);
+  }
+  return limits;
 }
 
 // "4. When the step begins the caller may forbid: then it is plain, and its gate does not close."
@@ -85,6 +111,7 @@ const Plan& GatedJudge::begin(bool forbidden) {
   if (forbidden) {
     plan.pass = "plain";
     plan.gate = "none";
+    plan.limits.clear();
   }
   // "The plan of a plain step names the units in recovery ..."
   if (plan.pass == "plain") {
@@ -98,7 +125,7 @@ void GatedJudge::trial_fails() {
   undecided_.back().failed = true;
 }
 
-bool GatedJudge::closes(const Norms& norms) {
+bool GatedJudge::closes(const Norms& norms, const Errors& errors) {
   const Plan& plan = undecided_.back();
   // "with the histories that the observations through t-1 have left, as far as they were not withdrawn"
   Controller after = beside_;
@@ -108,13 +135,26 @@ bool GatedJudge::closes(const Norms& norms) {
   std::int64_t sampled = 0;
   std::int64_t finite = 0;
   std::int64_t finite_risks = 0;
+  // "Without limits S is empty and the patrol is not complete."
+  bool outlier = false;
+  bool complete = !plan.limits.empty();
   for (std::size_t unit = 0; unit < norms.size(); ++unit) {
     const Signals& signals = observed.signals[unit];
+    bool measured = false;
+    for (std::size_t place = 0; place < x_.size() && !errors.empty() && !plan.limits.empty(); ++place) {
+      const double error = errors[unit * x_.size() + place];
+      // "S is the set of the free units with an error that is infinite or, both taken as doubles, greater than its
+      // limit"
+      const bool above = std::isinf(error) || error > static_cast<double>(plan.limits[unit][place]);
+      outlier = outlier || (above && plan.free[unit]);
+      measured = measured || !std::isnan(error);
+    }
     const bool no_sample = !norms[unit] || !signals.sampled || (*norms[unit] == 0 && plan.zero_is_no_sample[unit]);
     if (no_sample) {
       continue;
     }
     const bool is_finite = std::isfinite(*norms[unit]);
+    complete = complete && (measured || !plan.free[unit]);
     sampled = sampled + 1;
     finite = finite + (is_finite ? 1 : 0);
     finite_risks = finite_risks + (is_finite && signals.at_risk ? 1 : 0);
@@ -128,8 +168,13 @@ bool GatedJudge::closes(const Norms& norms) {
   const bool many =
       finite >= 10 && static_cast<double>(finite_risks) > options_.common_share * static_cast<double>(finite);
   const bool common = options_.common_share < 1 && (many || (sampled >= 10 && finite == 0));
-  const bool for_trial = plan.gate == "trial" && (free_risk || non_finite_risk);
-  const bool for_guard = plan.gate == "guard" && free_risk && !common;
+  // "The step is alarmed if S is not empty; or some unit, free or not, has a non-finite risk; or, where the patrol is not
+  // complete, the risk of some free unit counts."
+  const bool alarmed = outlier || non_finite_risk || (!complete && free_risk);
+  // "for a trial where the step is alarmed; for the guard where S is not empty, or where the step is alarmed, the risk
+  // of some free unit counts and the step is not common"
+  const bool for_trial = plan.gate == "trial" && alarmed;
+  const bool for_guard = plan.gate == "guard" && (outlier || (alarmed && free_risk && !common));
   if (!for_trial) {
     beside_ = after;
   }
@@ -179,12 +224,11 @@ Settled GatedJudge::settle(const Norms& norms, const Errors& errors, bool held) 
       // "Where S is not empty, the caller does not forbid step t and a rerun may be: a trial is called, and there are
       // no candidates." "A trial that fails ... calls nothing"
       settled.called = !s.empty() && !plan.forbidden && !plan.failed && rerun_may_be(&itself);
-      // "Where S is empty and the gate might have closed for a trial: there are no candidates, and the step is neither
-      // alarmed nor dismissed"
+      // "Where S is empty and the gate might have closed for a trial: there are no candidates, and the step is not
+      // alarmed; it is dismissed if Report dismisses it."
       no_candidates = settled.called || (s.empty() && plan.gate == "trial");
       if (no_candidates) {
         settled.hearing.spent = false;
-        settled.hearing.dismissed = false;
         settled.hearing.alarmed = settled.called;
       }
     } else if (selector_ == "norms" && plan.gate != "none") {

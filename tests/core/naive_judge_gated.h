@@ -27,7 +27,8 @@ struct Plan {
   std::vector<bool> free;
   std::vector<bool> zero_is_no_sample;
   std::int64_t doubt = 1;
-  std::vector<std::size_t> measure;  // "Measuring": by the step as it begins
+  std::vector<std::vector<float>> limits;  // of each unit and site; empty: none
+  std::vector<std::size_t> measure;        // "Measuring": by the step as it begins
 };
 
 struct Settled {
@@ -46,7 +47,7 @@ class GatedJudge : public Judge {
   void trial_fails();
 
   // Whether the gate of the step that has begun last closes; it remembers the norms or forgets them.
-  bool closes(const Norms& norms);
+  bool closes(const Norms& norms, const Errors& errors);
 
   Settled settle(const Norms& norms, const Errors& errors, bool held);
 
@@ -60,6 +61,7 @@ class GatedJudge : public Judge {
   };
 
   bool rerun_may_be(const Plan* but_for) const;
+  std::vector<std::vector<float>> limits() const;
   Ruling decide_without_candidates(Heard heard);
 
   Controller beside_;  // only its histories are used: those that the gate sees

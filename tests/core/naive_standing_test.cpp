@@ -616,7 +616,7 @@ class NaiveStandingGated : public ::testing::Test {
   Plan run(std::int64_t number, const Norms& norms) {
     judge_.plan(number);
     const Plan plan = judge_.begin(/*forbidden=*/false);
-    const bool held = judge_.closes(norms);
+    const bool held = judge_.closes(norms, {});
     if (number > 0) {
       settled_ = judge_.settle(norms_, errors_, held_);
     }

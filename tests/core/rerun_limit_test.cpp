@@ -230,7 +230,7 @@ TEST_F(DoubtScene, TheGateGoesByTheDoubtOfThePlan) {
       HostGate gate(twin);
       const StepPlan& plan = twin.begin(31);
       ASSERT_EQ(plan.hold, HoldRule::for_trial);
-      EXPECT_EQ(gate.holds(plan, risk(3, severity)), doubt == 1 || !(severity <= doubt)) << doubt << ", " << severity;
+      EXPECT_EQ(gate.holds(plan, {.norms = risk(3, severity)}), doubt == 1 || !(severity <= doubt)) << doubt << ", " << severity;
     }
   }
 }
@@ -249,7 +249,7 @@ TEST_F(DoubtScene, AGateOfAnotherSelectorKnowsNone) {
     HostGate gate(controller);
     const StepPlan& plan = controller.begin(31);
     ASSERT_NE(plan.hold, HoldRule::never);
-    EXPECT_EQ(gate.holds(plan, risk(3, 1.5)), selector == Selector::norms);
+    EXPECT_EQ(gate.holds(plan, {.norms = risk(3, 1.5)}), selector == Selector::norms);
   }
 }
 

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -32,9 +34,15 @@ TEST(PlanSections, TextIsAsItHasAlwaysBeen) {
   const PlanNotes notes{.whys = {{4, "a \"spike\""}}, .called_why = "b", .disarm_step = 9};
   ExtraSections sections;
   add_plan(controller, false, notes, sections);
-  EXPECT_EQ(sections, (ExtraSections{{"decisions_in_flight", "[[]]"}, {"gated_steps", kPlan}}));
-  const LoadedPlan loaded = read_plan(sections, controller.units());
-  EXPECT_EQ(loaded.plan, controller.plan_state());
+  std::string with_limits = kPlan;
+  with_limits.insert(with_limits.size() - 1, R"(,"error_limits":{"sites":1,"units":[]})");
+  EXPECT_EQ(sections, (ExtraSections{{"decisions_in_flight", "[[]]"}, {"gated_steps", with_limits}}));
+  EXPECT_EQ(read_plan(sections, controller.units()).plan, controller.plan_state());
+  // An earlier version's: without limits.
+  const LoadedPlan loaded = read_plan({{"decisions_in_flight", "[[]]"}, {"gated_steps", kPlan}}, controller.units());
+  PlanState expected = controller.plan_state();
+  expected.error_limits.clear();
+  EXPECT_EQ(loaded.plan, expected);
   EXPECT_EQ(loaded.notes->whys, notes.whys);
   EXPECT_EQ(loaded.notes->called_why, "b");
   EXPECT_EQ(loaded.notes->disarm_step, 9);
@@ -49,7 +57,7 @@ TEST(PlanSections, ADoubtIsKeptAndNoneIsNotWritten) {
   for (const std::uint8_t flags : controller.plan_state().flags) EXPECT_EQ(flags, gate_flag::kFree | 8);
   ExtraSections sections;
   add_plan(controller, false, {}, sections);
-  EXPECT_TRUE(sections.at("gated_steps").ends_with(R"(,"doubt":4})"));
+  EXPECT_TRUE(sections.at("gated_steps").find(R"(,"doubt":4,)") != std::string::npos);
   LoadedPlan loaded = read_plan(sections, controller.units());
   EXPECT_EQ(loaded.plan, controller.plan_state());
   for (const char* const bad : {"0", "3", "16", "-2", "4.5", "\"4\"", "18446744073709551616"}) {
@@ -57,6 +65,42 @@ TEST(PlanSections, ADoubtIsKeptAndNoneIsNotWritten) {
     text.replace(text.find("\"doubt\":4"), 9, std::string("\"doubt\":") + bad);
     const std::string message = test::error_of<Error>([&] { read_plan({{"gated_steps", text}}, controller.units()); });
     EXPECT_TRUE(message.starts_with("controller state: the section gated_steps is damaged: `doubt`")) << message;
+  }
+}
+
+TEST(PlanSections, LimitsOfErrorsAreKeptBitForBit) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const std::vector<Unit> units{{.name = "x"}, {.name = "y"}, {.name = "z"}};
+  Controller controller(units, {.lag = 1, .error_warmup = 1}, {.can_rerun = true, .sites = 2});
+  const std::vector<double> norms(3, 1.0);
+  const double none = std::nan("");
+  controller.begin(1);
+  controller.begin(2);
+  controller.report({.step = 1, .norms = norms, .errors = std::vector<double>{0.3, none, none, none, 1.0 / 7, 0.7}});
+  controller.report({.step = 2, .norms = norms});
+  // The plan of step 3 was made before the decision of step 2, and after that of step 1.
+  const std::vector<float>& limits = controller.plan_state().error_limits;
+  ASSERT_EQ(limits.size(), 6u);
+  EXPECT_EQ(limits[1], kInfinity);
+  EXPECT_TRUE(std::isfinite(limits[0]) && std::isfinite(limits[4]) && std::isfinite(limits[5])) << "they have learned";
+  ExtraSections sections;
+  add_plan(controller, false, {}, sections);
+  EXPECT_EQ(read_plan(sections, units).plan, controller.plan_state());
+  // Other units: by name, as far as they are known.
+  const LoadedPlan other = read_plan(sections, {{.name = "new"}, {.name = "z"}});
+  EXPECT_EQ(other.plan.error_limits, (std::vector<float>{kInfinity, kInfinity, limits[4], limits[5]}));
+  // A controller with other sites takes the plan without limits.
+  Controller fewer(units, {.lag = 1}, {.can_rerun = true, .sites = 1});
+  fewer.restore(fewer.save(), controller.plan_state());
+  EXPECT_TRUE(fewer.plan_state().error_limits.empty());
+  for (const char* const bad : {R"({"sites":0,"units":[]})", R"({"sites":17,"units":[]})", R"({"units":[]})",
+                                R"({"sites":1,"units":[{"limits":[1,2],"unit":"x"}]})",
+                                R"({"sites":1,"units":[{"limits":[-1],"unit":"x"}]})",
+                                R"({"sites":1,"units":[{"limits":["nan"],"unit":"x"}]})"}) {
+    std::string text = kPlan;
+    text.insert(text.size() - 1, std::string(R"(,"error_limits":)") + bad);
+    const std::string message = test::error_of<Error>([&] { read_plan({{"gated_steps", text}}, units); });
+    EXPECT_TRUE(message.starts_with("controller state: the section gated_steps is damaged: `error_limits")) << message;
   }
 }
 
