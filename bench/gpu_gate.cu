@@ -132,11 +132,24 @@ void print_units(std::uint32_t units) {
   const std::vector<std::uint8_t> flags(units, gate_flag::kFree);
   GatedStep gated({.parameters = units, .units = units, .signals = settings, .max_norm = 1.0});
   gated.set_tensors(model.tensors, model.places, nullptr);
+  constexpr std::uint32_t kSites = 3;
+  UnitLists sites{.first = {0}, .indices = {}};
+  for (std::uint32_t site = 0; site < units * kSites; ++site) {
+    sites.indices.push_back(site);
+    sites.first.push_back(site + 1);
+  }
+  gated.set_errors(sites, kSites, nullptr);
+  const std::size_t total_bytes = std::size_t{units} * kSites * sizeof(ErrorTotals);
+  const Memory totals(total_bytes);
+  must(cudaMemset(totals.as(), 0, total_bytes));  // nothing was measured
+  const std::vector<float> limits(std::size_t{units} * kSites, 0.2f);
   const HostTimes whole = times_of(model, [&](int) {
     gated.run({.gradients = model.slices,
                .lists = model.lists,
                .loss = model.loss(),
                .flags = flags,
+               .totals = totals.as<ErrorTotals>(),
+               .limits = limits,
                .hold = HoldRule::for_trial,
                .optimizer = {.learning_rate = 1e-6}},
               nullptr);

@@ -354,15 +354,18 @@ gnmr_status gnmr_gate_flags(const gnmr_controller* controller, uint8_t* flags, s
 }
 
 gnmr_status gnmr_error_limits(const gnmr_controller* controller, float* limits, size_t capacity, size_t* count) {
-  return guarded(controller, GNMR_ERROR_INPUT, [&] {
+  bool fits = false;
+  const gnmr_status status = guarded(controller, GNMR_ERROR_INPUT, [&] {
     require_controller(controller);
     require(count != nullptr, "count is NULL");
-    require(limits != nullptr || capacity == 0, "the memory to fill is NULL");
+    require(limits != nullptr || capacity == 0, "limits is NULL");
     const std::vector<float>& made = controller->error_limits;
-    require(made.empty() || capacity >= made.size(), "there is no room for a limit per unit and site");
     *count = made.size();
-    std::copy(made.begin(), made.end(), limits);
+    fits = made.size() <= capacity;
+    if (fits) std::copy(made.begin(), made.end(), limits);
   });
+  if (status == GNMR_OK && !fits) return fail(controller, GNMR_ERROR_CAPACITY, "there are more limits than places");
+  return status;
 }
 
 gnmr_status gnmr_gate_holds(gnmr_controller* controller, const gnmr_report* report, int32_t* held) {

@@ -168,7 +168,8 @@ GNMR_API gnmr_status gnmr_paths(const gnmr_controller* controller, uint8_t* path
 GNMR_API gnmr_status gnmr_gate_flags(const gnmr_controller* controller, uint8_t* flags, size_t count);
 
 /* Lag 1: what the errors of the step that has begun last must not exceed at a gate, units x sites, those of a unit side
- * by side. `*count` becomes units times sites, for which `limits` must have room, or 0: its gate judges no errors. */
+ * by side. `*count` becomes their number, 0: its gate judges no errors; where that is more than `capacity` nothing is
+ * copied and the status is GNMR_ERROR_CAPACITY. */
 GNMR_API gnmr_status gnmr_error_limits(const gnmr_controller* controller, float* limits, size_t capacity,
                                        size_t* count);
 
@@ -198,9 +199,9 @@ typedef struct gnmr_report {
   { sizeof(gnmr_report), 0, NULL, NULL, NULL, 0, NULL, 0, 0, 0, 0, 0 }
 
 /* Lag 1: sets *held to 1 where the update of the step that has begun last is to be held, by norms, `sampled` and errors
- * of `report` (its other members are not read), else to 0. The errors are those that are reported later. To be asked once in every step, in their order and before the
- * update, by callers whose `can_hold` is not 0 and who have no gate of their own; what it said goes into the report of
- * the step. */
+ * of `report` (its other members are not read), else to 0. The errors are those that are reported later. To be asked
+ * once in every step, in their order and before the update, by callers whose `can_hold` is not 0 and who have no gate
+ * of their own; what it said goes into the report of the step. */
 GNMR_API gnmr_status gnmr_gate_holds(gnmr_controller* controller, const gnmr_report* report, int32_t* held);
 
 /* What to do with the update of the reported run. */

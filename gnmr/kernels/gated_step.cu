@@ -12,11 +12,13 @@
 namespace gnmr::kernels {
 namespace {
 
-/// What the host sends the device for a step. Addresses of gradients follow, those of the optimizer's, and flags.
+/// What the host sends the device for a step. Addresses of gradients follow, those of the optimizer's, limits of errors
+/// and flags.
 struct Sent {
   double learning_rate;
   const double* loss;
   HoldRule hold;
+  std::uint8_t judges_errors;
 };
 static_assert(sizeof(Sent) % alignof(void*) == 0);
 
@@ -41,11 +43,19 @@ __global__ void __launch_bounds__(kCopyThreads)
   copy_words(more, to + result_words, more_words);
 }
 
+/// What errors are judged with; without sites none are.
+struct ErrorJudge {
+  UnitGather lists;
+  std::uint32_t sites = 0;
+  DeviceArray<std::uint8_t> patrol;  // one patrol_flag per unit
+};
+
 /// What a recording holds beside addresses of this object's own memory.
 struct Recorded {
   std::uint64_t shapes = 0;  // a number that changes with them
   const void* lists = nullptr;
   const double* more_squares = nullptr;
+  const ErrorTotals* totals = nullptr;
   DeviceBytes more = {};
   double beta1 = 0, beta2 = 0, epsilon = 0;
 
@@ -69,6 +79,7 @@ struct GatedStep::Impl {
         unit_norms(given.units + 1),
         sampled(given.units + 1),
         results(result_bytes(0)) {
+    errors.patrol.reserve(given.units + 1);
     // Padding travels too.
     check_cuda(cudaMemset(results.data(), 0, result_bytes(0)), "cudaMemset");
     check_cuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
@@ -79,7 +90,9 @@ struct GatedStep::Impl {
   }
   static constexpr std::size_t kGradientsAt = sizeof(Sent);
   std::size_t optimized_at() const { return kGradientsAt + gradient_count * sizeof(const void*); }
-  std::size_t flags_at() const { return optimized_at() + gradient_of_tensor.size() * sizeof(const void*); }
+  std::size_t limits_at() const { return optimized_at() + gradient_of_tensor.size() * sizeof(const void*); }
+  std::size_t limit_count() const { return std::size_t{settings.units} * errors.sites; }
+  std::size_t flags_at() const { return limits_at() + limit_count() * sizeof(float); }
   std::size_t input_words() const { return words_for(flags_at() + settings.units); }
 
   /// What has to be on the device before the launches; they are recorded anew where it changed.
@@ -94,7 +107,10 @@ struct GatedStep::Impl {
   }
 
   void write_sent(const GatedStepInputs& inputs, std::byte* to) const {
-    const Sent first{.learning_rate = inputs.optimizer.learning_rate, .loss = inputs.loss, .hold = inputs.hold};
+    const Sent first{.learning_rate = inputs.optimizer.learning_rate,
+                     .loss = inputs.loss,
+                     .hold = inputs.hold,
+                     .judges_errors = inputs.limits.empty() ? std::uint8_t{0} : std::uint8_t{1}};
     std::memcpy(to, &first, sizeof first);
     auto* const gradients = reinterpret_cast<const void**>(to + kGradientsAt);
     for (std::size_t i = 0; i < inputs.gradients.size(); ++i) gradients[i] = inputs.gradients[i].data;
@@ -102,6 +118,7 @@ struct GatedStep::Impl {
     for (std::size_t i = 0; i < gradient_of_tensor.size(); ++i) {
       optimized[i] = inputs.gradients[gradient_of_tensor[i]].data;
     }
+    if (!inputs.limits.empty()) std::memcpy(to + limits_at(), inputs.limits.data(), inputs.limits.size_bytes());
     std::copy(inputs.flags.begin(), inputs.flags.end(), reinterpret_cast<std::uint8_t*>(to + flags_at()));
   }
 
@@ -117,8 +134,17 @@ struct GatedStep::Impl {
     norms.sum_squares_at(reinterpret_cast<const void* const*>(bytes + kGradientsAt), sums, stream);
     norms.clip(sums, settings.max_norm, {.gate = &found->gate}, stream);
     gather.run(sums, settings.parameters, inputs.more_squares, unit_norms.data(), sampled.data(), stream);
+    const bool has_errors = errors.sites > 0 && inputs.totals != nullptr;
+    if (has_errors) {
+      errors.lists.judge({.totals = inputs.totals,
+                          .limits = reinterpret_cast<const float*>(bytes + limits_at()),
+                          .wanted = &first->judges_errors,
+                          .sites = errors.sites},
+                         errors.patrol.data(), stream);
+    }
     signals.observe({.norms = unit_norms.data(),
                      .sampled = sampled.data(),
+                     .patrol = has_errors ? errors.patrol.data() : nullptr,
                      .flags = reinterpret_cast<const std::uint8_t*>(bytes + flags_at()),
                      .hold = &first->hold},
                     HoldRule::never, {.gate = &found->gate, .alarm = &found->alarm}, stream);
@@ -136,6 +162,7 @@ struct GatedStep::Impl {
   GatedStepSettings settings;
   UnitNorms norms;
   UnitGather gather;
+  ErrorJudge errors;
   UnitSignals signals;
   AdamW adamw;
   std::vector<std::uint32_t> gradient_of_tensor;
@@ -172,6 +199,17 @@ void GatedStep::set_tensors(std::span<const AdamWTensor> tensors, std::span<cons
   }
 }
 
+void GatedStep::set_errors(const UnitLists& lists, std::uint32_t sites, void* stream) {
+  const std::size_t expected = std::size_t{impl_->settings.units} * sites + 1;
+  if (lists.first.size() != expected) {
+    throw Error("[gated step] expected lists of " + std::to_string(expected - 1) + " sites, got " +
+                std::to_string(lists.first.size()) + " - 1");
+  }
+  if (!impl_->errors.lists.set(lists, stream) && impl_->errors.sites == sites) return;
+  impl_->errors.sites = sites;
+  ++impl_->shapes;
+}
+
 UnitSignals& GatedStep::signals() { return impl_->signals; }
 
 StepTicket GatedStep::run(const GatedStepInputs& inputs, void* stream) {
@@ -179,6 +217,10 @@ StepTicket GatedStep::run(const GatedStepInputs& inputs, void* stream) {
   if (inputs.flags.size() != self.settings.units || inputs.lists.first.size() != std::size_t{self.settings.units} + 1) {
     throw Error("[gated step] expected flags and lists of " + std::to_string(self.settings.units) + " units, got " +
                 std::to_string(inputs.flags.size()) + " and " + std::to_string(inputs.lists.first.size()) + " - 1");
+  }
+  if (!inputs.limits.empty() && (inputs.limits.size() != self.limit_count() || inputs.totals == nullptr)) {
+    throw Error("[gated step] expected errors with " + std::to_string(self.limit_count()) + " limits or none, got " +
+                std::to_string(inputs.limits.size()));
   }
   if (inputs.gradients.size() < self.least_gradients) {
     throw Error("[gated step] expected at least " + std::to_string(self.least_gradients) + " gradients, got " +
@@ -194,6 +236,7 @@ StepTicket GatedStep::run(const GatedStepInputs& inputs, void* stream) {
   const Recorded now{.shapes = self.shapes,
                      .lists = self.gather.place(),
                      .more_squares = inputs.more_squares,
+                     .totals = inputs.totals,
                      .more = inputs.more,
                      .beta1 = inputs.optimizer.beta1,
                      .beta2 = inputs.optimizer.beta2,

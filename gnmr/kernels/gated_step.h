@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything between the gradients of a step and its weights, queued in one call: norms, clipping, signals, alarm,
-// gate, AdamW, and the numbers on their way to the host.
+// Everything between the gradients of a step and its weights, queued in one call: norms, clipping, errors, signals,
+// alarm, gate, AdamW, and the numbers on their way to the host.
 //
 //   GatedStep gated({.parameters = ..., .units = ..., .signals = ...});
 //   gated.set_tensors(tensors, gradient_of_tensor, stream);
+//   gated.set_errors(error_lists, sites, stream);
 //   each step: const StepTicket ticket = gated.run({...}, stream);
 //              ... while the next step runs: gated.read(ticket)
 //
@@ -51,6 +52,8 @@ struct GatedStepInputs {
   const double* more_squares = nullptr;
   const double* loss = nullptr;         // one number
   std::span<const std::uint8_t> flags;  // gate_flag, one per unit
+  const ErrorTotals* totals = nullptr;  // of the step's errors; null: there are none
+  std::span<const float> limits = {};   // of these, units x sites; empty: they are not judged
   HoldRule hold = HoldRule::never;
   AdamWSettings optimizer = {};  // its `device_learning_rate` is not looked at
   DeviceBytes more = {};         // other numbers that the host wants with these
@@ -83,10 +86,14 @@ class GatedStep {
   void set_tensors(std::span<const AdamWTensor> tensors, std::span<const std::uint32_t> gradient_of_tensor,
                    void* stream);
 
+  /// Which totals make the errors of each site of each unit; without it no errors are judged. An `Error` for a wrong
+  /// number of lists.
+  void set_errors(const UnitLists& lists, std::uint32_t sites, void* stream);
+
   /// The state of the units.
   UnitSignals& signals();
 
-  /// Queues a step. An `Error`, with nothing done, for wrong numbers of flags, lists, gradients or bytes, as
+  /// Queues a step. An `Error`, with nothing done, for wrong numbers of flags, limits, lists, gradients or bytes, as
   /// `UnitNorms::set_shapes` and as `UnitGather::set`.
   StepTicket run(const GatedStepInputs& inputs, void* stream);
 

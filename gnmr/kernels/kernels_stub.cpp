@@ -96,12 +96,14 @@ UnitGather::~UnitGather() = default;
 bool UnitGather::set(const UnitLists&, void*) { refuse(); }
 const void* UnitGather::place() const { refuse(); }
 void UnitGather::run(const double*, std::uint32_t, const double*, double*, std::uint8_t*, void*) { refuse(); }
+void UnitGather::judge(const JudgedErrors&, std::uint8_t*, void*) { refuse(); }
 
 GatedStep::GatedStep(const GatedStepSettings&) { refuse(); }
 GatedStep::GatedStep(GatedStep&&) noexcept = default;
 GatedStep& GatedStep::operator=(GatedStep&&) noexcept = default;
 GatedStep::~GatedStep() = default;
 void GatedStep::set_tensors(std::span<const AdamWTensor>, std::span<const std::uint32_t>, void*) { refuse(); }
+void GatedStep::set_errors(const UnitLists&, std::uint32_t, void*) { refuse(); }
 UnitSignals& GatedStep::signals() { refuse(); }
 StepTicket GatedStep::run(const GatedStepInputs&, void*) { refuse(); }
 StepNumbers GatedStep::read(StepTicket) const { refuse(); }

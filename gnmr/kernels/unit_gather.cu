@@ -3,6 +3,7 @@
 
 #include "gnmr/kernels/cuda_memory.h"
 #include "gnmr/kernels/unit_gather.h"
+#include "gnmr/kernels/unit_step.h"
 
 namespace gnmr::kernels {
 namespace {
@@ -22,6 +23,29 @@ __global__ void gather_units(const std::uint32_t* first, const std::uint32_t* in
   }
   norms[unit] = sqrt(square);
   sampled[unit] = first[unit] < end ? 1 : 0;
+}
+
+/// The relative error; NaN where nothing was measured.
+__device__ double error_of(const ErrorTotals& totals) {
+  if (!(totals.measured > 0)) return __longlong_as_double(0x7ff8000000000000ll);
+  if (totals.difference == 0) return 0;
+  if (!(totals.reference > 0)) return __longlong_as_double(0x7ff0000000000000ll);
+  return __dsqrt_rn(__ddiv_rn(totals.difference, totals.reference));
+}
+
+__global__ void judge_units(const std::uint32_t* first, const std::uint32_t* indices, std::uint32_t units,
+                            JudgedErrors errors, std::uint8_t* patrol) {
+  const std::uint32_t unit = blockIdx.x * kThreads + threadIdx.x;
+  if (unit >= units) return;
+  std::uint32_t flags = 0;
+  for (std::uint32_t site = 0; site < errors.sites && *errors.wanted != 0; ++site) {
+    const std::size_t place = std::size_t{unit} * errors.sites + site;
+    const std::uint32_t end = first[place + 1];
+    for (std::uint32_t at = first[place]; at < end; ++at) {
+      flags |= patrol_of_error(error_of(errors.totals[indices[at]]), errors.limits[place]);
+    }
+  }
+  patrol[unit] = static_cast<std::uint8_t>(flags);
 }
 
 }  // namespace
@@ -59,6 +83,16 @@ void UnitGather::run(const double* sums, std::uint32_t count, const double* more
   gather_units<<<blocks_for(units, kThreads), kThreads, 0, stream_of(stream)>>>(first, first + units + 1, units, sums,
                                                                                 count, more, norms, sampled);
   check_launch("gather_units");
+}
+
+void UnitGather::judge(const JudgedErrors& errors, std::uint8_t* patrol, void* stream) {
+  const std::size_t places = impl_->lists.first.empty() ? 0 : impl_->lists.first.size() - 1;
+  if (places == 0 || errors.sites == 0) return;
+  const auto units = static_cast<std::uint32_t>(places / errors.sites);
+  const auto* const first = reinterpret_cast<const std::uint32_t*>(impl_->uploaded.device());
+  judge_units<<<blocks_for(units, kThreads), kThreads, 0, stream_of(stream)>>>(first, first + places + 1, units, errors,
+                                                                               patrol);
+  check_launch("judge_units");
 }
 
 }  // namespace gnmr::kernels

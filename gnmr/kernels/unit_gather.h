@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Norms of units from sums of squares that are on the device: a unit may have several tensors, and a tensor several
-// units.
+// Norms and errors of units from sums of squares that are on the device: a unit may have several tensors, and a tensor
+// several units.
 //
 //   UnitGather gather;
 //   each step: gather.set(lists, stream);                       // sent to the device where they changed
 //              gather.run(sums, count, others, norms, sampled, stream);
+//   or, with a list for each site of each unit:
+//              gather.judge({.totals = totals, .limits = limits, .wanted = wanted, .sites = 3}, patrol, stream);
 //
-// Goals: a unit's sums are added in the order of its list, each addition rounded by itself, so the host gets the same
+// Goals: a unit's sums are added in the order of its list, each operation rounded by itself, so the host gets the same
 // bits; one launch, nothing waits. Non-goals: the sums themselves (norms.h, compare.h).
 //
 // An object belongs to one thread and one stream at a time. Pointers are to device memory.
@@ -16,6 +18,8 @@
 #include <memory>
 #include <vector>
 
+#include "gnmr/kernels/row_errors.h"
+
 namespace gnmr::kernels {
 
 /// Which sums each unit has: those at indices[first[unit]] up to, not including, indices[first[unit + 1]].
@@ -24,6 +28,14 @@ struct UnitLists {
   std::vector<std::uint32_t> indices;
 
   bool operator==(const UnitLists&) const = default;
+};
+
+/// The errors of a step and what they must not exceed, in device memory.
+struct JudgedErrors {
+  const ErrorTotals* totals = nullptr;
+  const float* limits = nullptr;         // units x sites
+  const std::uint8_t* wanted = nullptr;  // one, 0: no error counts as measured, and limits are not read
+  std::uint32_t sites = 0;               // per unit
 };
 
 /// The lists, on the device.
@@ -46,6 +58,10 @@ class UnitGather {
   void run(const double* sums, std::uint32_t count, const double* more, double* norms, std::uint8_t* sampled,
            void* stream);
 
+  /// patrol[unit] becomes its patrol_flag: at each site the errors of all its totals are judged by the site's limit.
+  /// The lists are those of sites, units x sites.
+  void judge(const JudgedErrors& errors, std::uint8_t* patrol, void* stream);
+
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
@@ -57,5 +73,6 @@ void check_lists(const UnitLists& lists);
 /// The same on the host.
 void reference_gather(const UnitLists& lists, const double* sums, std::uint32_t count, const double* more,
                       double* norms, std::uint8_t* sampled);
+void reference_judge(const UnitLists& lists, const JudgedErrors& errors, std::uint8_t* patrol);
 
 }  // namespace gnmr::kernels

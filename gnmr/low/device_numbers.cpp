@@ -125,6 +125,10 @@ double* DeviceNumbers::square(std::size_t layer, Product product) {
   return static_cast<double*>(doubles_.data) + layer * kProductCount + index_of(product);
 }
 
+const kernels::ErrorTotals* DeviceNumbers::errors() const {
+  return reinterpret_cast<const kernels::ErrorTotals*>(squares() + layers_ * kProductCount);
+}
+
 kernels::TotalsPlace DeviceNumbers::error(std::size_t layer, std::size_t place) {
   double* const first = static_cast<double*>(doubles_.data) + layers_ * kProductCount;
   const std::size_t index = layer * kErrorPlaces + place;

@@ -78,6 +78,9 @@ class DeviceNumbers {
   /// The squares of gradients, one per layer and GEMM.
   const double* squares() const { return static_cast<const double*>(bytes_.data); }
 
+  /// The totals of errors, `kErrorPlaces` per layer.
+  const kernels::ErrorTotals* errors() const;
+
   /// Where the largest magnitudes are, one per layer and operand, for callers that replace them.
   float* amaxes() const;
   void set_seen(std::span<const float> amaxes);

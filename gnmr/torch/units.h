@@ -133,6 +133,9 @@ class RecoverableUnits {
   /// several layers it is the worst one's.
   std::vector<double> errors(std::span<const double> error_sums) const;
 
+  /// Which totals of `device_numbers` make the error of each site of each unit, for those who judge them on a device.
+  kernels::UnitLists error_lists() const;
+
   /// In the shape of `errors`, 1: the end of the step will renew a scale early that this error may come from. On a
   /// device the host does not know, and there are none.
   std::vector<std::uint8_t> stale_sites(const formats::Refresh& refresh) const;

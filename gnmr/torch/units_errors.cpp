@@ -145,6 +145,25 @@ std::vector<double> RecoverableUnits::errors(std::span<const double> error_sums)
   return errors;
 }
 
+kernels::UnitLists RecoverableUnits::error_lists() const {
+  kernels::UnitLists lists{.first = {0}, .indices = {}};
+  const auto add = [&](std::size_t layer, std::size_t place) {
+    lists.indices.push_back(static_cast<std::uint32_t>(layer * kPlaces + place));
+  };
+  for (const Source& source : sources_) {
+    for (std::size_t product = 0; product < kProductCount; ++product) {
+      for (const Part& part : source.parts) {
+        if (part.products[product]) add(part.layer, product);
+        // As in `errors`.
+        const bool is_saved = part.saved && product == static_cast<std::size_t>(Product::weight_gradient);
+        if (is_saved) add(part.layer, kProductCount);
+      }
+      lists.first.push_back(static_cast<std::uint32_t>(lists.indices.size()));
+    }
+  }
+  return lists;
+}
+
 std::vector<std::uint8_t> RecoverableUnits::stale_sites(const formats::Refresh& refresh) const {
   std::vector<std::uint8_t> stale(units_.size() * kProductCount, 0);
   for (std::size_t unit = 0; unit < units_.size() && refresh.factor > 0; ++unit) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gate between gradients and weights in a run with lag 1: it judges a pass by its norms and errors, beside the step,
-// and makes the update or holds it. "With a gate" in docs/algorithm.md; gnmr/core/step_planner.h plans what it may do.
+// The gate between gradients and weights in a run with lag 1: it judges a pass by its norms and errors, beside the
+// step, and makes the update or holds it. "With a gate" in docs/algorithm.md; gnmr/core/step_planner.h plans what it
+// may do.
 //
 // Goals: one interface for the host's gate and for one that stands on a device, where nothing waits; the same norms,
 // errors, flags and limits close both. Non-goals: decisions, what becomes of a held batch.
@@ -34,8 +35,8 @@ class StepGate {
   /// have been decided.
   virtual void load(const Controller& controller) = 0;
 
-  /// Looks at norms and errors in `numbers` and takes the norms into its history, unless it holds the step for a trial. The
-  /// gradients of the pass are those of the parameters now: unless the step is held, or they are not finite, the
+  /// Looks at norms and errors in `numbers` and takes the norms into its history, unless it holds the step for a trial.
+  /// The gradients of the pass are those of the parameters now: unless the step is held, or they are not finite, the
   /// optimizer makes its update with them. `held` and `update` of the numbers say what was done, when they are read.
   virtual void pass(BatchNumbers& numbers, const GateStep& step) = 0;
 };

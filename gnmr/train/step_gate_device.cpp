@@ -14,7 +14,7 @@
 namespace gnmr::train {
 namespace {
 
-/// The rules of the gate's alarm. There are no errors of a patrol here, so no other selector has anything to say.
+/// The rules of the gate's alarm. Where other selectors decide it never closes.
 kernels::SignalSettings signal_settings(const Options& options, Selector selector) {
   const bool by_trial = selector == Selector::trial;
   return {.rules = signal_rules(options),
@@ -65,6 +65,7 @@ class DeviceGate : public StepGate {
       gradient_of_tensor.push_back(static_cast<std::uint32_t>(found - all.begin()));
     }
     gated_.set_tensors(parts_.optimizer.kernel_tensors(), gradient_of_tensor, nn::current_stream(device_));
+    gated_.set_errors(parts_.units.error_lists(), nn::kProductCount, nn::current_stream(device_));
   }
 
   void load(const Controller& controller) override {
@@ -86,6 +87,8 @@ class DeviceGate : public StepGate {
                                                    .more_squares = measured != nullptr ? measured->squares() : nullptr,
                                                    .loss = numbers.device_loss.const_data_ptr<double>(),
                                                    .flags = step.flags,
+                                                   .totals = measured != nullptr ? measured->errors() : nullptr,
+                                                   .limits = step.error_limits,
                                                    .hold = step.hold,
                                                    .optimizer = parts_.optimizer.kernel_settings(step.learning_rate),
                                                    .more = more},

@@ -564,6 +564,8 @@ static void test_lag_one(const char* folder) {
   gnmr_outcome outcome = GNMR_OUTCOME_INIT;
   double norms[kCount];
   double errors[kCount];
+  float limits[kCount];
+  size_t count = 0;
   uint8_t flags[kCount];
   uint8_t paths[kCount];
   int32_t held[16] = {0};
@@ -636,6 +638,24 @@ static void test_lag_one(const char* folder) {
   CHECK_OK(gnmr_gate_flags(controller, flags, kCount));
   CHECK_OK(gnmr_paths(controller, paths, kCount));
   CHECK(flags[4] == 0 && flags[3] == 1 && paths[4] == 255);
+  /* Errors close the gate as well: one that is infinite, or above its limit; not that of a unit in recovery. */
+  CHECK(plan.hold == GNMR_HOLD_FOR_TRIAL);
+  CHECK(gnmr_error_limits(controller, limits, kCount - 1, &count) == GNMR_ERROR_CAPACITY);
+  CHECK_OK(gnmr_error_limits(controller, limits, kCount, &count));
+  CHECK(count == kCount && isinf(limits[0]));
+  report.step = 11;
+  report.errors = errors;
+  report.error_count = kCount - 1;
+  errors[4] = INFINITY;
+  CHECK(gnmr_gate_holds(controller, &report, &held[11]) == GNMR_ERROR_INPUT);
+  report.error_count = kCount;
+  CHECK_OK(gnmr_gate_holds(controller, &report, &held[11]));
+  CHECK(held[11] == 0);
+  CHECK_OK(gnmr_begin(controller, 12, &plan));
+  report.step = 12;
+  errors[3] = INFINITY;
+  CHECK_OK(gnmr_gate_holds(controller, &report, &held[12]));
+  CHECK(held[12] == 1);
   gnmr_destroy(controller);
   gnmr_destroy(resumed);
 }

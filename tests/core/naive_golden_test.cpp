@@ -18,6 +18,7 @@
 
 #include "naive_controller.h"
 #include "naive_judge.h"
+#include "naive_judge_gated.h"
 
 namespace gnmr::naive {
 namespace {
@@ -254,7 +255,25 @@ std::vector<Decision> decisions_by_errors(const Golden& golden) {
   return decisions;
 }
 
-nlohmann::ordered_json to_json(std::int64_t step, const Decision& decision, const std::vector<Unit>& units) {
+// With lag 1 a row is what the run of its step measures, whatever it is. `held`: the steps whose gates closed.
+std::vector<Decision> decisions_with_gate(const Golden& golden, std::vector<bool>& held) {
+  GatedJudge judge(golden.units, golden.options, std::vector<double>(golden.sites, 0.0), /*can_rerun=*/true);
+  std::vector<Decision> decisions;
+  for (std::size_t row = 1; row < golden.rows.size(); ++row) {
+    judge.plan(golden.step(row));
+    judge.begin(/*forbidden=*/false);
+    held.push_back(judge.closes(golden.norms(row), golden.errors(row)));
+    if (row > 1) {
+      decisions.push_back(judge.settle(golden.norms(row - 1), golden.errors(row - 1), held[row - 2]).ruling.decision);
+    }
+  }
+  const std::size_t last = golden.rows.size() - 1;
+  judge.plan(golden.step(last) + 1);
+  decisions.push_back(judge.settle(golden.norms(last), golden.errors(last), held[last - 1]).ruling.decision);
+  return decisions;
+}
+
+nlohmann::ordered_json to_json(std::int64_t step, const Decision& decision, bool held, const std::vector<Unit>& units) {
   nlohmann::ordered_json line = {
       {"step", step},
       {"common", decision.common},
@@ -267,6 +286,9 @@ nlohmann::ordered_json to_json(std::int64_t step, const Decision& decision, cons
   if (!decision.standing.empty()) {
     line["standing"] = names_of(decision.standing, units);
   }
+  if (held) {
+    line["held"] = true;
+  }
   return line;
 }
 
@@ -278,12 +300,21 @@ TEST_P(NaiveGolden, TakesTheExpectedDecisions) {
     ASSERT_EQ(row.size(), golden.units.size() + 1);
   }
   const bool has_errors = !golden.error_rows.empty();
-  const std::vector<Decision> decisions = has_errors ? decisions_by_errors(golden) : decisions_by_norms(golden);
+  std::vector<bool> held(golden.rows.size() - 1);
+  std::vector<Decision> decisions;
+  if (!has_errors) {
+    decisions = decisions_by_norms(golden);
+  } else if (golden.options.lag == 0) {
+    decisions = decisions_by_errors(golden);
+  } else {
+    held.clear();
+    decisions = decisions_with_gate(golden, held);
+  }
   const std::string path = golden.base + ".decisions.jsonl";
   if (has_errors && std::getenv("GNMR_WRITE_GOLDEN") != nullptr) {
     std::ofstream file(path);
     for (std::size_t row = 1; row < golden.rows.size(); ++row) {
-      file << to_json(golden.step(row), decisions[row - 1], golden.units).dump() << '\n';
+      file << to_json(golden.step(row), decisions[row - 1], held[row - 1], golden.units).dump() << '\n';
     }
     return;
   }
@@ -291,7 +322,7 @@ TEST_P(NaiveGolden, TakesTheExpectedDecisions) {
   std::string line;
   for (std::size_t row = 1; row < golden.rows.size(); ++row) {
     ASSERT_TRUE(std::getline(expected, line)) << "no decision for row " << row;
-    const json actual = to_json(golden.step(row), decisions[row - 1], golden.units);
+    const json actual = to_json(golden.step(row), decisions[row - 1], held[row - 1], golden.units);
     ASSERT_EQ(actual, json::parse(line)) << "row " << row;
   }
   EXPECT_FALSE(std::getline(expected, line)) << "decisions left over";

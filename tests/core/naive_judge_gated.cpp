@@ -168,8 +168,8 @@ bool GatedJudge::closes(const Norms& norms, const Errors& errors) {
   const bool many =
       finite >= 10 && static_cast<double>(finite_risks) > options_.common_share * static_cast<double>(finite);
   const bool common = options_.common_share < 1 && (many || (sampled >= 10 && finite == 0));
-  // "The step is alarmed if S is not empty; or some unit, free or not, has a non-finite risk; or, where the patrol is not
-  // complete, the risk of some free unit counts."
+  // "The step is alarmed if S is not empty; or some unit, free or not, has a non-finite risk; or, where the patrol is
+  // not complete, the risk of some free unit counts."
   const bool alarmed = outlier || non_finite_risk || (!complete && free_risk);
   // "for a trial where the step is alarmed; for the guard where S is not empty, or where the step is alarmed, the risk
   // of some free unit counts and the step is not common"

@@ -230,7 +230,8 @@ TEST_F(DoubtScene, TheGateGoesByTheDoubtOfThePlan) {
       HostGate gate(twin);
       const StepPlan& plan = twin.begin(31);
       ASSERT_EQ(plan.hold, HoldRule::for_trial);
-      EXPECT_EQ(gate.holds(plan, {.norms = risk(3, severity)}), doubt == 1 || !(severity <= doubt)) << doubt << ", " << severity;
+      EXPECT_EQ(gate.holds(plan, {.norms = risk(3, severity)}), doubt == 1 || !(severity <= doubt))
+          << doubt << ", " << severity;
     }
   }
 }

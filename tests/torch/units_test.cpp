@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -491,6 +492,37 @@ TEST(Units, RefreshesOfAScaleAreSavedAndThoseOfEarlierVersionsLoad) {
   EXPECT_EQ(restored()[4].second.item<std::int64_t>(), 9) << "the last of them was one observation ago";
   memory[3].second = at::tensor({std::int64_t{2}, std::int64_t{5}}, at::kLong);
   EXPECT_THROW(restored(), Error) << "after the last observation";
+}
+
+TEST(Units, ListsOfErrorsNameTheTotalsThatMakeTheErrors) {
+  const std::vector<UnitSelection> selections{{},
+                                              {.granularity = Granularity::product},
+                                              {.granularity = Granularity::block},
+                                              {.save_in_8_bits = true},
+                                              {.granularity = Granularity::product, .save_in_8_bits = true}};
+  for (const UnitSelection& selection : selections) {
+    SmallModel model;
+    const RecoverableUnits units(model, builtin("fp8-delayed"), selection);
+    // Each total has an error of its own; every third was not measured.
+    std::vector<double> sums = units.error_sums();
+    for (std::size_t total = 0; total * 3 < sums.size(); ++total) {
+      sums[3 * total] = static_cast<double>((total * 7 % 20 + 1) * (total * 7 % 20 + 1));
+      sums[3 * total + 1] = 1;
+      sums[3 * total + 2] = total % 3 == 0 ? 0 : 1;
+    }
+    const std::vector<double> errors = units.errors(sums);
+    const kernels::UnitLists lists = units.error_lists();
+    ASSERT_EQ(lists.first.size(), errors.size() + 1);
+    EXPECT_NO_THROW(kernels::check_lists(lists));
+    for (std::size_t place = 0; place < errors.size(); ++place) {
+      double largest = -1;
+      for (std::uint32_t at = lists.first[place]; at < lists.first[place + 1]; ++at) {
+        const std::size_t total = lists.indices[at];
+        if (sums[3 * total + 2] > 0) largest = std::max(largest, std::sqrt(sums[3 * total]));
+      }
+      EXPECT_EQ(std::isnan(errors[place]) ? -1 : errors[place], largest) << place;
+    }
+  }
 }
 
 TEST(Units, LargestMagnitudesCanComeFromOtherProcesses) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gate on a device: how long the host is busy with it, and what it waits for. Without a GPU there is nothing to do.
+// The gate on a device: whether it closes where that of the host does, how long the host is busy with it, and what it
+// waits for. Without a GPU there is nothing to do.
 #include "gnmr/train/step_gate.h"
 
 #include <ATen/ops/mm.h>
@@ -21,10 +22,12 @@
 #include <utility>
 #include <vector>
 
+#include "gnmr/core/host_gate.h"
 #include "gnmr/kernels/device.h"
 #include "gnmr/models/llama.h"
 #include "gnmr/recipes/recipe.h"
 #include "gnmr/run/supervisor.h"
+#include "torch/cutting_hook.h"
 
 namespace gnmr::train {
 namespace {
@@ -46,8 +49,10 @@ class WatchedModel {
                                 .units = units_,
                                 .options = supervisor_.controller().options(),
                                 .selector = supervisor_.controller().selector(),
-                                .largest_norm = 1.0})) {
+                                .largest_norm = 1.0})),
+        host_gate_(supervisor_.controller()) {
     gate_->load(supervisor_.controller());
+    units_.patrol(100, 2 * 64);  // all layers: so small a product costs less than its check
     tokens_ =
         at::randint(0, model_->config().vocabulary, {2, 64}, at::TensorOptions().dtype(at::kLong).device(kDevice));
   }
@@ -57,6 +62,10 @@ class WatchedModel {
   /// A step; `around` is called with what queues everything behind the gradients.
   void step(const std::function<void(const std::function<void()>&)>& around) {
     const StepPlan plan = supervisor_.begin(++steps_);
+    now_ = {.step = steps_,
+            .hold = plan.hold,
+            .flags = {plan.gate_flags.begin(), plan.gate_flags.end()},
+            .limits = {plan.error_limits.begin(), plan.error_limits.end()}};
     units_.request(supervisor_.high());
     units_.begin_step(plan.batch, plan.pass, plan.again);
     at::Tensor loss = model_->loss(tokens_, tokens_);
@@ -66,14 +75,38 @@ class WatchedModel {
     for (const at::Tensor& parameter : units_.parameters()) {
       numbers.has_gradient.push_back(parameter.grad().defined() ? 1 : 0);
     }
-    around([&] { gate_->pass(numbers, {.hold = plan.hold, .flags = plan.gate_flags, .learning_rate = 1e-5}); });
+    around([&] {
+      gate_->pass(numbers, {.hold = plan.hold,
+                            .flags = plan.gate_flags,
+                            .error_limits = plan.error_limits,
+                            .learning_rate = 1e-5});
+    });
     units_.end_step();
     for (const at::Tensor& parameter : units_.parameters()) parameter.mutable_grad().reset();
     settle();
-    unsettled_ = {steps_, std::move(numbers)};
+    now_.numbers = std::move(numbers);
+    unsettled_ = std::move(now_);
   }
 
+  /// In the next step the low path of layer 9 is wrong; null: in none.
+  void set_hook(nn::LowPathHook* hook) { units_.set_hook(9, hook); }
+
+  /// Of the steps that were reported: held by the device's gate; held, and one of their errors was above its limit;
+  /// those where the host's gate, by the same plan and numbers, said otherwise.
+  int held() const { return held_; }
+  int held_by_errors() const { return held_by_errors_; }
+  const std::vector<std::int64_t>& different() const { return different_; }
+
  private:
+  /// A step that was not reported, and what its gate was given.
+  struct Unsettled {
+    std::int64_t step = 0;
+    HoldRule hold = HoldRule::never;
+    std::vector<std::uint8_t> flags;
+    std::vector<float> limits;
+    BatchNumbers numbers = {};
+  };
+
   static models::Llama make_model() {
     models::LlamaConfig config;
     config.hidden = 64;
@@ -100,16 +133,24 @@ class WatchedModel {
   /// Reports the step before.
   void settle() {
     if (!unsettled_) return;
-    BatchNumbers& numbers = unsettled_->second;
+    BatchNumbers& numbers = unsettled_->numbers;
     numbers.pending->complete(numbers);
     const auto norms = units_.norms(numbers.squares, numbers.has_gradient, units_.product_squares());
     const std::vector<double> errors = units_.errors(units_.error_sums());
-    supervisor_.report({.step = unsettled_->first,
-                        .norms = norms.values,
-                        .sampled = norms.sampled,
-                        .errors = errors,
-                        .held = numbers.held},
-                       {.loss = numbers.loss});
+    const StepReport report{.step = unsettled_->step,
+                            .norms = norms.values,
+                            .sampled = norms.sampled,
+                            .errors = errors,
+                            .held = numbers.held};
+    const bool held = host_gate_.holds({.step = unsettled_->step,
+                                        .hold = unsettled_->hold,
+                                        .gate_flags = unsettled_->flags,
+                                        .error_limits = unsettled_->limits},
+                                       report);
+    if (held != numbers.held) different_.push_back(unsettled_->step);
+    const Outcome& outcome = supervisor_.report(report, {.loss = numbers.loss});
+    held_ += numbers.held ? 1 : 0;
+    held_by_errors_ += numbers.held && !outcome.findings.empty() ? 1 : 0;
     unsettled_.reset();
   }
 
@@ -118,10 +159,30 @@ class WatchedModel {
   AdamW optimizer_;
   run::Supervisor supervisor_;
   std::unique_ptr<StepGate> gate_;
+  HostGate host_gate_;
   at::Tensor tokens_;
   std::int64_t steps_ = 0;
-  std::optional<std::pair<std::int64_t, BatchNumbers>> unsettled_;
+  Unsettled now_;
+  std::optional<Unsettled> unsettled_;
+  int held_ = 0;
+  int held_by_errors_ = 0;
+  std::vector<std::int64_t> different_;
 };
+
+TEST(StepGateDevice, ClosesOnTheErrorsThatCloseTheHostsGate) {
+  if (!kernels::available()) GTEST_SKIP() << "no CUDA device";
+  WatchedModel model;
+  nn::testing::CuttingHook wrong(nn::testing::Site::in_cast, 9);
+  for (int step = 1; step <= 40; ++step) {
+    const bool is_wrong = step == 20 || step == 21 || step == 30;
+    model.set_hook(is_wrong ? &wrong : nullptr);
+    model.step([](const std::function<void()>& pass) { pass(); });
+  }
+  EXPECT_FALSE(wrong.calls.empty());
+  EXPECT_EQ(model.different(), std::vector<std::int64_t>());
+  EXPECT_GE(model.held_by_errors(), 3);
+  EXPECT_LT(model.held(), 10) << "only where something was wrong";
+}
 
 TEST(StepGateDevice, HostIsThroughSoonWhileTheDeviceIsBusy) {
   if (!kernels::available()) GTEST_SKIP() << "no CUDA device";

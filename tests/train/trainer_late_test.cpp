@@ -162,20 +162,22 @@ TEST(TrainerLate, WithoutAnAlarmARunIsThatOfLagZero) {
   }
 }
 
-TEST(TrainerLate, APatrolCallsATrialOfALaterBatch) {
+TEST(TrainerLate, AnErrorAboveItsLimitIsHeldInItsOwnStep) {
   const SmallRuns runs;
   run::TrainSettings settings = late_settings(runs, "patrol");
   settings.patrol = 1;
-  const FinishedRun done = finish(settings, {}, with({.steps = {12, 13, 14, 15}}));
+  const FinishedRun done = finish(settings, {}, with({.steps = {12}}));
   const std::vector<io::JournalTrial> trials = trials_of(settings);
   ASSERT_GE(trials.size(), 1u);
-  EXPECT_EQ(alarm_of(settings, 12), "called");
+  EXPECT_EQ(alarm_of(settings, 12), "held");
+  EXPECT_FALSE(done.recorder.lines[11].applied);
   EXPECT_EQ(trials[0].step, 14);
+  EXPECT_EQ(done.recorder.lines[13].batch, 12);
   EXPECT_EQ(trials[0].verdict, "numeric");
   EXPECT_EQ(trials[0].units, std::vector<std::string>{"layers.0.gate"});
-  EXPECT_TRUE(trials[0].losses.empty()) << "the batch had no other run";
+  EXPECT_EQ(trials[0].losses.size(), 2u) << "that of the held run, too";
   EXPECT_EQ(trials[0].why.rfind("step 12, patrol: layers.0.gate", 0), 0u) << trials[0].why;
-  EXPECT_EQ(done.outcome.control.held, 0u);
+  EXPECT_EQ(done.outcome.control.held, done.outcome.control.trials);
   EXPECT_EQ(done.recorder.lines[15].recovered, 1);
 }
 
@@ -230,6 +232,15 @@ TEST(TrainerLate, GoesOnBitForBitFromAnyStep) {
   settings.options.warmup_samples = 5;
   // After 12 the held batch is not yet heard of, after 13 it waits, 14 is its trial.
   expect_same_after_a_stop(runs, settings, nan_in({8, 12, 13, 18}), {1, 7, 8, 9, 10, 12, 13, 14, 15, 18, 19, 20});
+}
+
+TEST(TrainerLate, GoesOnBitForBitWithTheLimitsOfThePlan) {
+  const SmallRuns runs;
+  run::TrainSettings settings = late_settings(runs, "limits");
+  settings.patrol = 1;
+  settings.steps = 22;
+  // A gate without limits would let 13 pass after a stop at 12.
+  expect_same_after_a_stop(runs, settings, {.steps = {12, 13, 17}}, {11, 12, 13, 14, 16});
 }
 
 TEST(TrainerLate, GoesOnBitForBitWithGuards) {
