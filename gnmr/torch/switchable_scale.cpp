@@ -47,7 +47,7 @@ struct ScalePass {
     low::ErrorPlace place{.sums = &paths.measured[low::index_of(product)].error};
     const low::Matrix on = matrix_of(from_high);
     if (on.place == low::Place::device) {
-      place = {.totals = low::numbers_of(front_end(), paths, on).error(low::index_of(product))};
+      place = {.on_device = low::numbers_of(front_end(), paths, on).error(low::index_of(product))};
     }
     low::add_error(front_end(), matrix_of(from_low), on, place);
     return is_low ? from_low : from_high;
