@@ -133,6 +133,23 @@ TEST_F(Cell, SharesOfHighPrecisionAddUp) {
   EXPECT_NEAR(cell->high.shares->acute + cell->high.shares->standing, cell->share_mean, 1e-12);
   const CellResult read = parse_cell(write_cell(*cell), "cell");
   EXPECT_EQ(read.high.shares, cell->high.shares);
+  EXPECT_NEAR(*read.high.total, 14.0 / 160, 1e-12);
+  EXPECT_NEAR(*read.high.cost, 0.5, 1e-12);
+  EXPECT_DOUBLE_EQ(*read.losses.trained, 2.25);
+}
+
+TEST_F(Cell, ItSaysWhatTheRunWasMadeWith) {
+  test::FakeRun run = fake("gnmr");
+  run.settings.options.lag = 1;
+  run.settings.patrol = 0.25;
+  test::write_fake_run(run);
+  const std::optional<CellResult> cell = measure_run(folder_.file("run"));
+  ASSERT_TRUE(cell);
+  const RunOrigin expected{
+      .commit = "abc-dirty", .torch = "2.13.0", .device = "cpu", .threads = 3, .lag = 1, .patrol = 0.25};
+  EXPECT_EQ(cell->origin, expected);
+  EXPECT_EQ(parse_cell(write_cell(*cell), "cell").origin, expected);
+  EXPECT_FALSE(cell->rule_share) << "no rival";
 }
 
 TEST_F(Cell, SharesAreUnknownWhereTheFilesDoNotSay) {
@@ -140,6 +157,7 @@ TEST_F(Cell, SharesAreUnknownWhereTheFilesDoNotSay) {
   const std::optional<CellResult> cell = measure_run(folder_.file("run"));
   ASSERT_TRUE(cell);
   EXPECT_FALSE(cell->high.shares) << "metrics of an earlier version";
+  EXPECT_FALSE(cell->high.total || cell->high.cost || cell->losses.trained);
   EXPECT_EQ(write_cell(*cell).find("high_shares"), std::string::npos);
 }
 

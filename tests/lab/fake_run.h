@@ -24,7 +24,7 @@ struct FakeRun {
   std::int64_t fault_last = 0;  // last step of a fault that begins with the burst; 0: no faults.csv, no faults.jsonl
   std::vector<run::HarmLine> harm = {};       // written where settings.experiment.harm is true
   std::vector<io::JournalTrial> trials = {};  // steps that ran again
-  bool says_why_high = false;                 // metrics.jsonl has `standing` and `rerun_high`
+  bool says_why_high = false;                 // metrics.jsonl has `standing`, `rerun_high`, `high_cost`, `loss_trained`
 };
 
 inline const std::vector<std::string>& fake_unit_names() {
@@ -65,6 +65,9 @@ inline void write_fake_run(const FakeRun& fake) {
   info.controller = fake.settings.controller;
   info.units = 4;
   info.budget = 1;
+  info.commit = "abc-dirty";
+  info.torch = "2.13.0";
+  info.threads = 3;
   info.settings = fake.settings;
   run::save_run_info(folder, info);
   run::MetricsWriter metrics({.path = folder.metrics()});
@@ -83,7 +86,8 @@ inline void write_fake_run(const FakeRun& fake) {
                                  .recovered = static_cast<std::int64_t>(recovered),
                                  .high = static_cast<std::int64_t>(recovered),
                                  .standing = fake.says_why_high ? std::optional<std::int64_t>(0) : std::nullopt,
-                                 .rerun_high = fake.says_why_high ? std::optional(rerun_high) : std::nullopt});
+                                 .rerun_high = fake.says_why_high ? std::optional(rerun_high) : std::nullopt,
+                                 .high_cost = fake.says_why_high ? std::optional(0.5) : std::nullopt});
     const bool burst = fake.burst_step > 0 && step >= fake.burst_step && step < fake.burst_step + 3;
     const std::vector<double> norms{burst ? 20.0 : 1.0, 1.0, 1.0, 1.0};
     controller.begin(step);
@@ -98,6 +102,7 @@ inline void write_fake_run(const FakeRun& fake) {
   if (fake.steps_done == fake.settings.steps) {
     run::EvalLine line{.step = fake.steps_done, .loss_high = fake.loss};
     if (fake.settings.recipe != "none") line.loss_low = fake.loss + 0.5;
+    if (fake.settings.recipe != "none" && fake.says_why_high) line.loss_trained = fake.loss + 0.25;
     metrics.write(line);
   }
   metrics.close();

@@ -34,7 +34,7 @@ TEST(Metrics, LinesAreAsDocumented) {
   const std::string path = folder.file("metrics.jsonl");
   MetricsWriter writer({.path = path});
   writer.write(line_of(1));
-  writer.write(EvalLine{.step = 50, .loss_high = 2.31, .loss_low = 2.35});
+  writer.write(EvalLine{.step = 50, .loss_high = 2.31, .loss_low = 2.35, .loss_trained = 2.33});
   writer.write(EvalLine{.step = 51, .loss_high = 2.25});
   writer.write(TrainLine{.step = 2,
                          .loss = kInfinity,
@@ -43,16 +43,20 @@ TEST(Metrics, LinesAreAsDocumented) {
                          .high = 3,
                          .standing = 1,
                          .rerun_high = 28,
+                         .high_cost = 1.25,
+                         .rule_acted = false,
                          .batch = 1});
   ASSERT_TRUE(writer.close());
   EXPECT_EQ(
       content_of(path),
       "{\"kind\":\"train\",\"step\":1,\"loss\":5.5,\"lr\":0.001,\"grad_norm\":1.25,\"clip\":0.8,\"applied\":true,"
       "\"tokens\":2048,\"seconds\":0.11,\"recovered\":0,\"high\":0}\n"
-      "{\"kind\":\"eval\",\"step\":50,\"loss_high\":2.31,\"loss_low\":2.35}\n"
+      "{\"kind\":\"eval\",\"step\":50,\"loss_high\":2.31,\"loss_low\":2.35,\"loss_trained\":2.33}\n"
       "{\"kind\":\"eval\",\"step\":51,\"loss_high\":2.25}\n"
       "{\"kind\":\"train\",\"step\":2,\"loss\":\"inf\",\"lr\":0,\"grad_norm\":\"nan\",\"clip\":1,\"applied\":false,"
-      "\"tokens\":0,\"seconds\":0,\"recovered\":0,\"high\":3,\"standing\":1,\"rerun_high\":28,\"batch\":1}\n");
+      "\"tokens\":0,\"seconds\":0,\"recovered\":0,\"high\":3,\"standing\":1,\"rerun_high\":28,\"high_cost\":1.25,"
+      "\"rule_acted\":false,"
+      "\"batch\":1}\n");
   const Metrics metrics = read_metrics(path);
   ASSERT_EQ(metrics.train.size(), 2U);
   EXPECT_EQ(metrics.train[0], line_of(1));
@@ -60,6 +64,10 @@ TEST(Metrics, LinesAreAsDocumented) {
   EXPECT_TRUE(std::isnan(metrics.train[1].grad_norm));
   EXPECT_FALSE(metrics.train[1].applied);
   EXPECT_EQ(metrics.train[1].batch, 1);
+  EXPECT_EQ(metrics.train[1].high_cost, 1.25);
+  EXPECT_EQ(metrics.train[1].rule_acted, false);
+  EXPECT_EQ(metrics.evals[0].loss_trained, 2.33);
+  EXPECT_FALSE(metrics.train[0].high_cost || metrics.train[0].rule_acted || metrics.evals[1].loss_trained);
   ASSERT_EQ(metrics.evals.size(), 2U);
   EXPECT_EQ(metrics.evals[1], (EvalLine{.step = 51, .loss_high = 2.25}));
   EXPECT_FALSE(metrics.torn);

@@ -168,6 +168,33 @@ TEST(Units, AreHighWhereNoRecoveryMadeThemSo) {
   EXPECT_FALSE(same_bits(model.run(9), expected)) << "as before";
 }
 
+TEST(Units, AnEvaluationAsTrainedHasThePathsOfTheLastStep) {
+  const std::vector<UnitIndex> one{1};
+  SmallModel model;
+  RecoverableUnits units(model, recovering_to(R"("nvfp4")"), {});
+  const auto output_on = [&](EvaluatedPath path) {
+    const EvaluationPaths evaluation(units, path);
+    return model.run(9);
+  };
+  units.begin_step(1);
+  EXPECT_EQ(units.high_cost_share(), 0);
+  EXPECT_TRUE(same_bits(output_on(EvaluatedPath::trained), output_on(EvaluatedPath::low))) << "nobody is high";
+  for (const std::vector<UnitIndex>& in_recovery : {std::vector<UnitIndex>{}, one}) {
+    units.request(one, in_recovery);
+    units.begin_step(2);
+    const at::Tensor trained = model.run(9);
+    EXPECT_TRUE(same_bits(output_on(EvaluatedPath::trained), trained));
+    EXPECT_FALSE(same_bits(output_on(EvaluatedPath::low), trained));
+    EXPECT_FALSE(same_bits(output_on(EvaluatedPath::high), trained));
+    EXPECT_TRUE(same_bits(model.run(9), trained)) << "as before";
+  }
+  double all = 0;
+  for (const Unit& unit : units.units()) all += static_cast<double>(unit.cost);
+  EXPECT_DOUBLE_EQ(units.high_cost_share(), static_cast<double>(units.units()[1].cost) / all);
+  units.begin_step(3, PassKind::trial);
+  EXPECT_EQ(units.high_cost_share(), 1);
+}
+
 TEST(Units, TheLowPathOfAUnitInRecoveryIsComparedWithWhatRuns) {
   const std::vector<UnitIndex> one{1};
   SmallModel model;

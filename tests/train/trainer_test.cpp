@@ -251,6 +251,7 @@ TEST(Trainer, EvidenceIsWrittenForRisksAndEvaluations) {
   EXPECT_LE(evaluated, 42u);
   ASSERT_EQ(done.recorder.evals.size(), 3u);
   EXPECT_TRUE(done.recorder.evals[0].loss_high && done.recorder.evals[0].loss_low);
+  EXPECT_TRUE(done.recorder.evals[0].loss_trained);
 }
 
 TEST(Trainer, AFullDiskStopsNothing) {
