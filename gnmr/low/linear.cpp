@@ -66,15 +66,6 @@ void compare_in_full(const Pass& pass, LinearPaths& paths, std::size_t place, co
   add_error(pass.front_end, low, high, error_place(pass, paths, place, high));
 }
 
-/// The signs of a patrol are the same in all micro-batches of a step, so that a weight is read once; rows are not.
-/// Those of the weight's gradient are the same in all layers, which may share an input.
-ProbeSeeds probe_seeds(const LinearPaths& paths, Product product) {
-  const StepClock clock = clock_of(paths);
-  const std::uint32_t layer = product == Product::weight_gradient ? 0 : paths.layer;
-  return {.signs = recipes::cast_seed({clock.seed, clock.step, /*micro_batch=*/0, layer}, product, 3),
-          .rows = ~seed_of(paths, product, 3)};
-}
-
 /// What a weight is for a patrol of a GEMM, made where it is not there; undefined where there is no weight either.
 Matrix weight_signs(const Pass& pass, LinearPaths& paths, Product product, const Matrix& weight) {
   const std::uint64_t forward_signs = probe_seeds(paths, Product::forward).signs;

@@ -23,4 +23,11 @@ std::uint64_t seed_of(const LinearPaths& paths, Product product, std::size_t pur
   return recipes::cast_seed({clock.seed, clock.step, clock.micro_batch, paths.layer}, product, purpose);
 }
 
+ProbeSeeds probe_seeds(const LinearPaths& paths, Product product) {
+  const StepClock clock = clock_of(paths);
+  const std::uint32_t layer = product == Product::weight_gradient ? 0 : paths.layer;
+  return {.signs = recipes::cast_seed({clock.seed, clock.step, /*micro_batch=*/0, layer}, product, 3),
+          .rows = ~seed_of(paths, product, 3)};
+}
+
 }  // namespace gnmr::low

@@ -61,8 +61,8 @@ def attach(
       after that. None: 1 where all that is trained is on one CUDA device, until the first `ctl.trial`.
     - `allow`, `deny`: globs of layers that are units, and that are not.
     - `gradients`: `.grad`, `main_grad`, or a function of a parameter.
-    - `patrol`: low paths of our own are compared with high ones beside each step, of as many layers in turn as this
-      share of its multiply-adds pays for (at least one; 0: none, 1: all in each step).
+    - `patrol`: low paths (ours, torchao's) are compared with high ones beside each step, of as many layers in turn as
+      this share of its multiply-adds pays for (at least one; 0: none, 1: all in each step).
     - `refresh`: a delayed scale is renewed early where the amax history would now make it more than this many times as
       large, or less than half (0: never).
     - `watch_steps`: nothing is switched in the first so many steps; `disarm_after`: nor any more where nothing that was

@@ -220,6 +220,8 @@ class _Walk:
                 raise Error(f"the switch of {name}: expected `cost` and `set_high`, got {type(made).__name__}")
             elif made is not None:
                 switch, cost = made, made.cost
+                if isinstance(made, LayerSwitch):
+                    made.layer.set_clock(self._choice.clock, len(self.units))
         # After the backend, which knows its own kinds of tensors and says more of them.
         reason = reason or _unmeasured(module)
         if not reason and make is None and self._choice.recipe is not None and not self._stays_high(name):

@@ -106,6 +106,11 @@ LowLayer::LowLayer(std::shared_ptr<const PythonFrontEnd> front_end, std::shared_
   paths_.clock = std::move(clock);
 }
 
+void LowLayer::set_clock(std::shared_ptr<const StepClock> clock, std::uint32_t layer) {
+  paths_.clock = std::move(clock);
+  paths_.layer = layer;
+}
+
 void LowLayer::plant_factor(std::optional<double> factor) {
   planted_ = factor ? std::make_unique<PlantedFactor>(*front_end_, *factor) : nullptr;
   paths_.hook = planted_.get();
@@ -222,9 +227,34 @@ void LowLayer::add_error(std::size_t place, nb::handle low, nb::handle high) {
   const Unlocked unlocked;
   const OnDeviceOf current(*front_end_, other);
   settle(other);
-  low::ErrorPlace to{.sums = &paths_.measured[product].error};
-  if (other.place == Place::device) to = {.on_device = low::numbers_of(*front_end_, paths_, other).error(product)};
-  low::add_error(*front_end_, one, other, to);
+  low::add_error(*front_end_, one, other, error_place(product, other));
+}
+
+void LowLayer::add_sampled_error(std::size_t place, nb::handle low, nb::handle left, nb::handle right) {
+  const Matrix one = matrix_of(low);
+  const Matrix first = matrix_of(left);
+  const Matrix second = matrix_of(right);
+  const Product product = product_of(place);
+  const Unlocked unlocked;
+  const OnDeviceOf current(*front_end_, one);
+  settle(one);
+  const low::ProbeSeeds seeds = low::probe_seeds(paths_, product);
+  const low::ErrorPlace to = error_place(place, one);
+  if (product == Product::weight_gradient) {
+    low::add_weight_error(*front_end_, one, first, low::project_input(*front_end_, second, seeds.signs), seeds, to);
+  } else if (product == Product::forward) {
+    const Matrix signs = low::project_weight(*front_end_, second, seeds.signs, std::nullopt).of_inputs;
+    low::add_rows_error(*front_end_, one, first, signs, seeds, to);
+  } else {
+    const Matrix signs = low::project_weight(*front_end_, second, std::nullopt, seeds.signs).of_outputs;
+    low::add_rows_error(*front_end_, one, first, signs, seeds, to);
+  }
+}
+
+/// Where errors of a GEMM whose matrices lie like `on` are added up.
+low::ErrorPlace LowLayer::error_place(std::size_t product, const Matrix& on) {
+  if (on.place == Place::device) return {.on_device = low::numbers_of(*front_end_, paths_, on).error(product)};
+  return {.sums = &paths_.measured[product].error};
 }
 
 void LowLayer::add_square(nb::handle matrix) {
@@ -316,6 +346,8 @@ void bind_layer(nb::module_& module) {
       .def(nb::init<std::shared_ptr<PythonFrontEnd>, std::shared_ptr<Recipe>, std::uint32_t,
                     std::shared_ptr<StepClock>>(),
            "front_end"_a, "recipe"_a.none(), "layer"_a = 0, "clock"_a.none() = nb::none())
+      .def("set_clock", &LowLayer::set_clock, "clock"_a, "layer"_a,
+           "What random signs of samples are of: the step, and the number of the layer.")
       .def("set_path", &LowLayer::set_path, "path"_a, "The path of the next forwards.")
       .def_prop_rw("comparison", &LowLayer::comparison, &LowLayer::set_comparison)
       .def("plant_factor", &LowLayer::plant_factor, "factor"_a.none(), "A fault on each low result; None: no more.")
@@ -348,6 +380,9 @@ void bind_layer(nb::module_& module) {
   layer
       .def("add_error", &LowLayer::add_error, "place"_a, "low"_a, "high"_a,
            "Adds how far a low result is from the high one.")
+      .def("add_sampled_error", &LowLayer::add_sampled_error, "product"_a, "low"_a, "left"_a, "right"_a,
+           "The same by samples: `left` and `right` are the operands of the high GEMM (input and weight, output "
+           "gradient and weight, output gradient and input).")
       .def("add_square", &LowLayer::add_square, "matrix"_a, "Adds to the squared norm of the output's gradient.")
       .def(
           "error_sums",

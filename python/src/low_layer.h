@@ -65,6 +65,9 @@ class LowLayer {
   LowLayer(std::shared_ptr<const PythonFrontEnd> front_end, std::shared_ptr<const recipes::Recipe> recipe,
            std::uint32_t layer, std::shared_ptr<const low::StepClock> clock);
 
+  /// What random signs are of, for layers without a recipe that are found before the clock is there.
+  void set_clock(std::shared_ptr<const low::StepClock> clock, std::uint32_t layer);
+
   /// The path of the next forwards, and what is compared beside them.
   void set_path(LayerPath path) { take_path(paths_, path); }
   void set_comparison(low::Comparison comparison) { paths_.comparison = comparison; }
@@ -96,6 +99,9 @@ class LowLayer {
   void add_error(std::size_t place, nb::handle low, nb::handle high);
   void add_square(nb::handle matrix);
 
+  /// The same by samples: how far the low result of a GEMM of two operands is from what the high path would make.
+  void add_sampled_error(std::size_t product, nb::handle low, nb::handle left, nb::handle right);
+
   /// What was measured in this step; waits for a device. One sum per GEMM, on the host without those of stale scales,
   /// which the end of the step renews; the squared norm, where there is one.
   std::array<low::ErrorSums, recipes::kProductCount> error_sums() const;
@@ -114,6 +120,7 @@ class LowLayer {
 
  private:
   void settle(const low::Matrix& on);
+  low::ErrorPlace error_place(std::size_t product, const low::Matrix& on);
   std::vector<formats::DelayedState> states() const;
   bool has_history() const;
 

@@ -111,6 +111,7 @@ stock = run()
 for switch in switches:
     switch.install()
 assert all(torch.equal(a, b) for a, b in zip(run(), stock))
+assert all(switch.patrol_cost(64) == 0 for switch in switches)
 for switch in switches:
     switch.set_high(True)
 high = run()

@@ -26,6 +26,7 @@ class Reports:
     """A supervisor whose reports of errors are kept, as lists of units."""
 
     def __init__(self, ctl: gnmr.Control) -> None:
+        self.ctl = ctl
         self._parts = ctl._parts
         self._supervisor: Any = ctl._parts.supervisor
         self.errors: list[list[list[float]] | None] = []

@@ -10,17 +10,20 @@ Weights that FSDP2 gathers in float8 are gathered as they are while a layer runs
 Non-goals: converting models (torchao.float8.convert_to_float8_training does).
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from gnmr import _core
 from gnmr.backends.torchao_gather import Gathered
+from gnmr.backends.torchao_patrol import can_be_sampled, sampled_forward
 from gnmr.low.autograd import differentiable_once, unviewed
 from gnmr.low.casts import recipe_of
 from gnmr.low.instance_forward import is_replaced, switch_of
-from gnmr.low.layer_switch import LayerSwitch
+from gnmr.low.layer_switch import LayerSwitch, as_matrix
 from gnmr.low.output_gradients import with_measured_gradient
 from gnmr.switches import ExtraBytes
 
@@ -47,7 +50,7 @@ def gathers_float8(module: nn.Module) -> bool:
 
 
 class Float8Switch(LayerSwitch[Any]):
-    """The switch of one layer: measuring, installed, frugal."""
+    """The switch of one layer: measuring, patrolled, installed, frugal."""
 
     backend = "torchao Float8Linear"
     high_is_exact = True
@@ -55,6 +58,9 @@ class Float8Switch(LayerSwitch[Any]):
     def __init__(self, module: Any) -> None:
         super().__init__(module, forward, 3 * module.in_features * module.out_features, _expected(module.config))
         self._gathered = Gathered(module) if gathers_float8(module) else None
+        self.patrolled = False  # compared with samples of the high path, beside the step
+        self.factor: float | None = None  # a fault that is planted
+        self._has_counted = False  # a forward outside of backward, in this patrol
 
     def set_high(self, high: bool) -> None:
         self._gather(high)
@@ -67,6 +73,39 @@ class Float8Switch(LayerSwitch[Any]):
     def begin_trial(self) -> None:
         self._gather(True)
         super().begin_trial()
+
+    def _compare(self, wanted: bool) -> None:
+        super()._compare(wanted)
+        self.patrolled = False
+
+    def patrol_cost(self, tokens: int) -> float:
+        if self._gathered is not None:
+            return 0.0  # what is gathered has lost the weight that it would be compared with
+        module = self.module
+        size = _element_size(module)
+        return _core.patrol_cost(tokens, module.in_features, module.out_features, size, module.weight.is_cuda)
+
+    def begin_patrol(self) -> None:
+        self.layer.begin_step()
+        self._has_counted = False
+        self.patrolled, self.comparing = not self.high, self.high
+
+    def end_patrol(self) -> Sequence[tuple[float, float]] | Tensor:
+        self.patrolled = self.comparing = False
+        return self.measured_sums()
+
+    def counts_forward(self, is_in_backward: bool) -> bool:
+        """Whether a patrolled forward is compared: not where a checkpoint makes it again. Where the first one had no
+        gradients (a reentrant checkpoint), the one in backward is the first."""
+        if is_in_backward:
+            return not self._has_counted
+        self._has_counted = True
+        return True
+
+    def add_sampled_error(self, product: int, low: Tensor, left: Tensor, right: Tensor) -> None:
+        """In a patrol: what a GEMM made, and its operands."""
+        dtype = left.dtype
+        self.layer.add_sampled_error(product, as_matrix(low).to(dtype), as_matrix(left), as_matrix(right).to(dtype))
 
     def recovery_bytes(self) -> ExtraBytes:
         # A compiled low path may keep its input in float8, one byte an element.
@@ -82,13 +121,10 @@ class Float8Switch(LayerSwitch[Any]):
     def low_forward(self, input: Tensor) -> Tensor:
         """torchao's own forward, whatever the flag says."""
         result: Tensor = type(self.module).forward(self.module, input)
-        return result
+        return result if self.factor is None else result * self.factor
 
     def plant_factor(self, factor: float | None) -> None:
-        vars(self).pop("low_forward", None)
-        if factor is not None:
-            plain = self.low_forward
-            vars(self)["low_forward"] = lambda input: plain(input) * factor
+        self.factor = factor
 
     def high_forward(self, input: Tensor) -> Tensor:
         """The layer without float8, in the type that its low path has."""
@@ -117,9 +153,15 @@ def forward(module: nn.Linear, input: Tensor) -> Tensor:
         switch.note_call()
     if switch.comparing:
         result = _compared(switch, input)
+    elif not torch.compiler.is_compiling() and _is_sampled(switch, input):
+        result = sampled_forward(switch, input)
     else:
         result = switch.high_forward(input) if switch.high else switch.low_forward(input)
     return with_measured_gradient(switch, result)
+
+
+def _is_sampled(switch: Float8Switch, input: Tensor) -> bool:
+    return switch.patrolled and torch.is_grad_enabled() and can_be_sampled(switch.module, input)
 
 
 def _compared(switch: Float8Switch, input: Tensor) -> Tensor:

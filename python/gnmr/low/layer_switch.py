@@ -4,6 +4,7 @@
 Goals: a backend says only what its two paths are. Non-goals: switches of users, which need no base (gnmr.switches).
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -82,11 +83,11 @@ class LayerSwitch(ForgottenInCopies, Generic[_Module]):
 
     def measure_output(self, gradient: Tensor) -> None:
         """Adds the output's gradient of a micro-batch to its squared norm."""
-        self.layer.add_square(_as_matrix(gradient))
+        self.layer.add_square(as_matrix(gradient))
 
     def add_error(self, product: int, low: Tensor, high: Tensor) -> None:
         """In a trial: what the low path made beside the high one."""
-        self.layer.add_error(product, _as_matrix(low).to(high.dtype), _as_matrix(high))
+        self.layer.add_error(product, as_matrix(low).to(high.dtype), as_matrix(high))
 
     @property
     def output_square(self) -> float | None:
@@ -112,6 +113,15 @@ class LayerSwitch(ForgottenInCopies, Generic[_Module]):
         self._compare(False)
         return self.layer.errors()
 
+    def measured_sums(self) -> Sequence[tuple[float, float]] | Tensor:
+        """What was compared in this step, as a patrol ends with it; a tensor where it is on a device."""
+        there = self.layer.sums_on_device()
+        if there is not None:
+            sums = there[24:96].view(torch.float64).view(len(self.places), 3)
+            return torch.where(sums[:, 2:] > 0, sums[:, :2], math.nan)
+        measured = zip(self.layer.error_sums(), self.layer.errors(), strict=True)
+        return [(math.nan, math.nan) if math.isnan(error) else sums for sums, error in measured]
+
     def _compare(self, wanted: bool) -> None:
         self.comparing = wanted
         self.layer.comparison = _core.Comparison.trial if wanted else _core.Comparison.none
@@ -121,5 +131,6 @@ class LayerSwitch(ForgottenInCopies, Generic[_Module]):
         return self.layer.error_sums()
 
 
-def _as_matrix(result: Tensor) -> Tensor:
+def as_matrix(result: Tensor) -> Tensor:
+    """A result, or an operand, with rows of tokens."""
     return result.detach().reshape(-1, result.shape[-1])

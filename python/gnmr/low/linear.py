@@ -9,7 +9,6 @@ Goals: the path of a backward is that of its forward; copies and pickles of the 
 arithmetic (gnmr/low, which the C++ engine uses too), deciding.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -177,12 +176,7 @@ class LowLinear(LayerSwitch[Any]):
     def end_patrol(self) -> Sequence[tuple[float, float]] | Tensor:
         self.patrolled = self.comparing = False
         self.layer.comparison = _core.Comparison.none
-        there = self.layer.sums_on_device()
-        if there is not None:
-            sums = there[24:96].view(torch.float64).view(len(self.places), 3)
-            return torch.where(sums[:, 2:] > 0, sums[:, :2], math.nan)
-        measured = zip(self.layer.error_sums(), self.layer.errors(), strict=True)
-        return [(math.nan, math.nan) if math.isnan(error) else sums for sums, error in measured]
+        return self.measured_sums()
 
     def state(self) -> str:
         return self.layer.save() if self.has_state else ""
