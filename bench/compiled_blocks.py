@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calm steps of compiled transformer blocks, with GNMR and without, in turns. Prints Markdown.
 
-    PYTHONPATH=build/python python3 bench/compiled_blocks.py [--device cpu|cuda] [--width N] [--tokens N] [KIND ...]
+    PYTHONPATH=build/python python3 bench/compiled_blocks.py [--device cpu|cuda] [--width N] [--tokens N]
+        [--patrol SHARE]        [KIND ...]
 
 KIND: "watched" (plain layers), "torchao tensorwise", "torchao rowwise", or "own:RECIPE", our low linear; that has
 beside it the same quantizations and GEMMs written as anybody would who wants no switch: operators for the former,
@@ -196,7 +197,7 @@ class PlainLinear(nn.Linear):
         return PlainFunction.apply(input, self.weight, self.plain)
 
 
-def calm(kind: str, sizes: Sizes, device: str, pairs_wanted: int) -> None:
+def calm(kind: str, sizes: Sizes, device: str, pairs_wanted: int, patrol: float) -> None:
     """A row: two models of the same weights in turns, one of them attached; milliseconds, and ratios of pairs."""
     recipe = own_recipe(kind)
     stock, watched = blocks(kind, 2, sizes, device, Twin), blocks(kind, 2, sizes, device)
@@ -205,7 +206,8 @@ def calm(kind: str, sizes: Sizes, device: str, pairs_wanted: int) -> None:
             if isinstance(module, nn.Linear):
                 module.__class__ = PlainLinear
                 module.plain = Plain(recipe, sizes.tokens, module.weight)
-    ctl = gnmr.attach(watched, recipe=recipe, quiet=True, strict=True, watch=True)
+    options = {} if kind == "watched" else {"patrol": patrol}
+    ctl = gnmr.attach(watched, recipe=recipe, quiet=True, strict=True, watch=True, **options)
     x = torch.randn(
         1, sizes.tokens, sizes.width, device=device, dtype=next(stock.parameters()).dtype, requires_grad=True
     )
@@ -276,6 +278,7 @@ def main() -> None:
     arguments.add_argument("--width", type=int, help="5120 on a GPU, 768 on a CPU")
     arguments.add_argument("--tokens", type=int, help="4096 on a GPU, 512 on a CPU")
     arguments.add_argument("--pairs", type=int, default=60, help="of runs; both orders make one ratio")
+    arguments.add_argument("--patrol", type=float, default=0.0, help="its share; 0: no block is ever in its turn")
     arguments.add_argument("kind", nargs="*")
     given = arguments.parse_args()
     sizes = LARGE if given.device == "cuda" else Sizes(768, 12, 2048, 512)
@@ -302,7 +305,7 @@ def main() -> None:
         "own:fp8-deepseek",
     ]:
         try:
-            calm(kind, sizes, given.device, given.pairs)
+            calm(kind, sizes, given.device, given.pairs, given.patrol)
         except Exception as fault:  # what cannot be had is reported, and the rest goes on
             print(f"| {kind} | {type(fault).__name__}: {str(fault)[:200]} |", flush=True)
         torch._dynamo.reset()

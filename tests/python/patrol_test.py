@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from device_layer import Layer
+from gnmr.checks.compiled import counted_compilations
 from gnmr.low.front_end import FrontEnd
 from gnmr.step.patrol import TOKENS
 from small_model import QUICK, batch, make_model, run_backward
@@ -254,17 +255,45 @@ def test_errors_of_a_trial_take_the_place() -> None:
     assert measured[10] == list(range(8))
 
 
-def test_compiled_blocks_are_not_measured() -> None:
+def test_compiled_blocks_are_measured_in_their_turn() -> None:
+    """A block has two variants; it takes the one that is measured only where one of its layers is due."""
+    reports, gradients, seen = [], [], []
+    for compiles in (False, True):
+        model = make_model(blocks=3)
+        ctl = attach(model, patrol=0.3)
+        reports.append(Reports(ctl))
+        for layer in model.layers[1:] if compiles else ():
+            layer.compile(backend="aot_eager", fullgraph=True)
+        with counted_compilations() as compiled:
+            for step in range(1, 13):
+                if compiles:
+                    found = [not layer.up._gnmr_switch.neighbours.trains_calm for layer in model.layers[1:]]
+                    due = ctl._parts.patrol._now
+                    assert step == 1 or found == [bool({2, 3} & set(due)), bool({4, 5} & set(due))]
+                run(model, ctl, range(step, step + 1))
+                gradients.append([parameter.grad.clone() for parameter in model.parameters()])
+            seen.append(len(compiled))
+        torch._dynamo.reset()
+    assert reports[1].measured() == reports[0].measured()
+    for one, other in zip(*(report.errors for report in reports), strict=True):
+        assert other == [pytest.approx(row, rel=1e-6, nan_ok=True) for row in one]
+    assert seen[0] == 0 and 1 <= seen[1] <= 2
+    for one, other in zip(gradients[:12], gradients[12:], strict=True):
+        assert all(torch.allclose(a, b, rtol=1e-5, atol=1e-7) for a, b in zip(one, other, strict=True))
+
+
+def test_a_model_that_is_compiled_whole_is_not_measured() -> None:
     model = make_model(blocks=3)
     ctl = attach(model, patrol=1.0)
     reports = Reports(ctl)
-    model.layers[1].compile(backend="eager")
-    run(model, ctl, range(1, 3))
-    assert reports.measured()[0] == [0, 1, 4, 5]
-    # Its other variant, which reads switches, measures the unit that stays low.
+    compiled = torch.compile(model, backend="eager")
+    run(compiled, ctl, range(1, 3))
+    assert reports.measured()[1] == []
+    # Its other variant, which reads switches, measures the units that stay low.
     ctl.set("layers.1.up", "high")
-    run(model, ctl, range(3, 4))
+    run(compiled, ctl, range(3, 4))
     assert reports.measured()[2] == [0, 1, 3, 4, 5]
+    torch._dynamo.reset()
 
 
 class Doubled(nn.Module):

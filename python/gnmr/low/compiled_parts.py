@@ -57,5 +57,6 @@ def look_at_parts(model: nn.Module, units: Iterable[WatchedUnit], whole: bool) -
             visit(child, around, is_inside, is_recorded)
 
     if layers:
-        visit(model, Neighbours(), whole, False)
+        # One that is compiled whole has some layer in its turn in each step, and would never be calm.
+        visit(model, Neighbours(can_patrol=not whole), whole, False)
     return recorded

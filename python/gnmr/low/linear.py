@@ -85,7 +85,7 @@ class LowLinear(LayerSwitch[Any]):
 
     def stand_among(self, neighbours: Neighbours) -> None:
         """Before a compiler sees it: the layers that it is compiled together with."""
-        self.neighbours.set_loud(self._number, False)
+        self.neighbours.tell(self._number, False, False)
         self.neighbours = neighbours
         device = self.module.weight.device
         if self.kind >= 0 and device.type == "cuda" and kinds[self.kind].has_codes:
@@ -95,7 +95,7 @@ class LowLinear(LayerSwitch[Any]):
 
     def _tell_neighbours(self) -> None:
         is_loud = self.high or self.comparing or self._is_faulty
-        self.neighbours.set_loud(self._number, is_loud)
+        self.neighbours.tell(self._number, is_loud, self.patrolled)
 
     @property
     def has_state(self) -> bool:
@@ -168,14 +168,15 @@ class LowLinear(LayerSwitch[Any]):
         return _core.patrol_cost(tokens, self.inputs, self.outputs, weight.element_size(), makes_codes(weight))
 
     def begin_patrol(self) -> None:
-        # Neighbours stay calm: a block that is compiled with all layers low measures nothing, and costs what it did.
         self.layer.begin_step()
         self.patrolled, self.comparing = not self.high, self.high
         self.layer.comparison = _core.Comparison.trial if self.high else _core.Comparison.patrol
+        self._tell_neighbours()
 
     def end_patrol(self) -> Sequence[tuple[float, float]] | Tensor:
         self.patrolled = self.comparing = False
         self.layer.comparison = _core.Comparison.none
+        self._tell_neighbours()
         return self.measured_sums()
 
     def state(self) -> str:
@@ -216,11 +217,11 @@ class LowLinear(LayerSwitch[Any]):
             raise Error(f"recipe={self.recipe!r}: {reason}")
         self._may_run_on = device
 
-    def is_calm(self, device: torch.device) -> bool:
+    def is_calm(self, device: torch.device, trains: bool) -> bool:
         """For compilers: whether nothing is wanted of it but the low result, nor of its neighbours."""
         return (
             self.kind >= 0
-            and self.neighbours.calm
+            and (self.neighbours.trains_calm if trains else self.neighbours.calm)
             and not self.measures_output
             and (device.type == "cpu" or (device.type == "cuda" and kinds[self.kind].has_codes))
         )

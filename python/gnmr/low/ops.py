@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Our low path for compilers: `torch.ops.gnmr.low_linear_4` and its backward.
 
-While all layers of a block run low and nothing else is wanted of them, a compiler sees quantizations and GEMMs one by
-one (gnmr.low.traced). Else the block holds these operators as they are and passes each the number of its layer as a
+While all layers of a block run low and nothing else is wanted of them (no patrol either), a compiler sees
+quantizations and GEMMs one by one (gnmr.low.traced). Else the block holds these operators as they are and passes each the number of its layer as a
 tensor. What the layer's switch says and its low path's state is looked up when the operator runs: one graph
 serves every recovery set, and all blocks of one shape share it.
 
@@ -237,7 +237,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None, low: LowLinear) -
         return functional.linear(input, weight, bias)
     matrix = input.reshape(-1, weight.shape[1])
     result: Tensor
-    if low.is_calm(input.device):
+    if low.is_calm(input.device, trains):
         result = traced.product(matrix, weight, low.handle, traced.kinds[low.kind], trains)
     else:
         result = torch.ops.gnmr.low_linear_4(matrix, weight, low.handle, low.recipe, trains)[0]

@@ -126,16 +126,23 @@ for _name, _run, _shape in (
 
 
 class Neighbours:
-    """What layers that are compiled together have in common: compilers guard on `calm`."""
+    """What layers that are compiled together have in common: compilers guard on `calm` or, where gradients are wanted,
+    on `trains_calm`; on one of them, so that there are two variants."""
 
-    def __init__(self) -> None:
+    def __init__(self, can_patrol: bool = True) -> None:
+        """`can_patrol`: a patrol of one layer may have all of them take their slower variant."""
         self.calm = True
+        self.trains_calm = True
+        self._can_patrol = can_patrol
         self._loud: set[int] = set()
+        self._patrolled: set[int] = set()
 
-    def set_loud(self, layer: int, is_loud: bool) -> None:
-        """Whether a layer is high, or compared."""
+    def tell(self, layer: int, is_loud: bool, is_patrolled: bool) -> None:
+        """Whether a layer is high, or compared in full; whether it is compared by samples."""
         (self._loud.add if is_loud else self._loud.discard)(layer)
+        (self._patrolled.add if is_patrolled and self._can_patrol else self._patrolled.discard)(layer)
         self.calm = not self._loud
+        self.trains_calm = not (self._loud or self._patrolled)
 
 
 @dataclass(frozen=True)
