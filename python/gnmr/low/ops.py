@@ -2,9 +2,9 @@
 """Our low path for compilers: `torch.ops.gnmr.low_linear_4` and its backward.
 
 While all layers of a block run low and nothing else is wanted of them (no patrol either), a compiler sees
-quantizations and GEMMs one by one (gnmr.low.traced). Else the block holds these operators as they are and passes each the number of its layer as a
-tensor. What the layer's switch says and its low path's state is looked up when the operator runs: one graph
-serves every recovery set, and all blocks of one shape share it.
+quantizations and GEMMs one by one (gnmr.low.traced). Else the block holds these operators as they are and passes each
+the number of its layer as a tensor. What the layer's switch says and its low path's state is looked up when the
+operator runs: one graph serves every recovery set, and all blocks of one shape share it.
 
 What the forward keeps for backward has the same shapes on both paths: a place for the quantized input and one for the
 input itself. The one that is not filled holds no memory: it is a tensor of its shape whose storage is empty, which
