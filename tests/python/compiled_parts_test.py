@@ -106,7 +106,7 @@ def test_parts_that_become_cuda_graphs_are_known() -> None:
 
 def test_another_recipe_elsewhere_compiles_nothing() -> None:
     model, recipe = make("fp8-tensorwise")
-    ctl = gnmr.attach(model, recipe=recipe, quiet=True, strict=True, watch=True)
+    ctl = gnmr.attach(model, recipe=recipe, quiet=True, strict=True, watch=True, patrol=0.0)
     compile_blocks(model)
     step(model, ctl)
     with counted_compilations() as seen:
