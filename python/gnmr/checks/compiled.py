@@ -55,7 +55,10 @@ def check_compiled(bench: Bench, random_sets: int) -> str:
 
     with counted_compilations() as seen, config.patch(fail_on_recompile_limit_hit=True):
         try:
-            for names in recovery_sets(bench.units):
+            # A patrol has blocks take turns in another variant: until each has had its turn.
+            patrol = bench.attached._parts.patrol
+            rounds = patrol.rounds if patrol is not None else 1
+            for names in [[]] * rounds + list(recovery_sets(bench.units)):
                 bench.set_high(names)
                 bench.step()
         except Exception as fault:

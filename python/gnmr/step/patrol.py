@@ -86,6 +86,11 @@ class Patrol:
         self._count = sum(number >= 0 for number in rounds)
 
     @property
+    def rounds(self) -> int:
+        """Steps until all have been compared."""
+        return len(self._rounds)
+
+    @property
     def sum_count(self) -> int:
         """How many numbers `PatrolErrors.numbers` gives."""
         return 3 * len(self._nothing)
