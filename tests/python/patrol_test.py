@@ -190,9 +190,10 @@ def test_wrong_rows_are_found_without_a_rerun(selector: str, lag: int) -> None:
     if selector == "norms":
         assert admitted == []
         return
-    # Units take turns, so in its turn.
+    # Where units take turns, in its turn.
     assert ctl._parts.patrol is not None
-    turns = [step for step in range(41, 45) if FAULTY in ctl._parts.patrol._rounds[step % 2]]
+    rounds = ctl._parts.patrol._rounds
+    turns = [step for step in range(41, 45) if FAULTY in rounds[step % len(rounds)]]
     assert admitted == [(turns[0] + lag, turns[0], ("layers.2.up",))]
     assert next(result.alarmed for result in results if result.admitted)
 
@@ -219,9 +220,9 @@ def test_recovered_units_are_compared_in_full() -> None:
     measured = [step for step, units in enumerate(reports.measured(), 1) if FAULTY in units and step > admitted]
     assert measured == [step for step in range(admitted + 1, 71) if (step + FAULTY) % 20 == 0] and measured
     for step in measured:
-        # Exactly, not by samples: the low result is 1.7 times what it should be, but for rounding.
+        # The low result is 1.7 times what it should be, of which rows below the median norm show less.
         errors = reports.errors[step - 1]
-        assert errors is not None and errors[FAULTY] == pytest.approx([0.7] * 3, abs=0.01)
+        assert errors is not None and all(0.6 < error < 0.71 for error in errors[FAULTY])
     ctl.detach()
 
 
