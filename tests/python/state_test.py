@@ -15,9 +15,10 @@ import gnmr
 RECIPES = [None, "fp8-tensorwise", "fp8-delayed"]
 
 
-def attached(recipe: str | None, lag: int = 0) -> tuple[nn.Module, gnmr.Control]:
+def attached(recipe: str | None, lag: int = 0, **options: Any) -> tuple[nn.Module, gnmr.Control]:
     model = make_model()
-    return model, gnmr.attach(model, recipe=recipe, lag=lag, quiet=True, strict=True, **{**QUICK, "max_o": 3.0})
+    options = {**QUICK, "max_o": 3.0, **options}
+    return model, gnmr.attach(model, recipe=recipe, lag=lag, quiet=True, strict=True, **options)
 
 
 def one_step(model: nn.Module, ctl: gnmr.Control, step: int) -> tuple[Any, ...]:
@@ -77,11 +78,11 @@ def test_every_changed_option_and_the_recipe_are_reported() -> None:
 @pytest.mark.parametrize("steps", [0, 5])
 @pytest.mark.parametrize("lags", [(0, 1), (1, 0)])
 def test_a_state_goes_on_with_another_lag(lags: tuple[int, int], steps: int) -> None:
-    model, ctl = attached("fp8-tensorwise", lags[0])
+    model, ctl = attached("fp8-tensorwise", lags[0], patrol=0.0)
     for step in range(1, steps + 1):
         one_step(model, ctl, step)
     state = ctl.state_dict()
-    model, ctl = attached("fp8-tensorwise", lags[1])
+    model, ctl = attached("fp8-tensorwise", lags[1], patrol=0.0)
     with pytest.warns(UserWarning, match="lag"):
         ctl.load_state_dict(state)
     for step in range(steps + 1, steps + 20):
