@@ -140,7 +140,7 @@ OrderedJson gated_section(const PlanState& state, const std::vector<Unit>& units
       {"waiting", waiting},
       {"whys", whys},
       {"zero_muted", names_of(units, [&](UnitIndex unit) { return has(unit, gate_flag::kZeroMuted); })}};
-  if (const unsigned doubt = doubt_of(state); doubt > 1) section["doubt"] = doubt;  // none in earlier files
+  if (const unsigned doubt = doubt_of(state); doubt > 1) section["doubt"] = doubt;     // none in earlier files
   if (!state.error_limits.empty()) section["error_limits"] = limits_of(state, units);  // likewise
   return section;
 }

@@ -59,8 +59,8 @@ __global__ void __launch_bounds__(kThreads)
   }
   const bool is_due = state.observations % rule.interval == 0;
   if (state.debt > 0) --state.debt;
-  const bool may_refresh = refresh.factor > 0 && state.observations > 0 &&
-                           state.debt + refresh.gap <= refresh.burst * refresh.gap;
+  const bool may_refresh =
+      refresh.factor > 0 && state.observations > 0 && state.debt + refresh.gap <= refresh.burst * refresh.gap;
   ++state.observations;
   __syncwarp();  // every lane has read the state, and sees the new amax
   if ((is_due || may_refresh) && state.size > 0) {

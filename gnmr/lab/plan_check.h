@@ -24,7 +24,7 @@ std::vector<Arm> check_arms(const HighPlan& plan, const run::TrainSettings& sett
 
 /// What the runs came to; all of it paired by seed.
 struct PlanCheck {
-  std::size_t seeds = 0;           // of which all three runs ended with a finite loss
+  std::size_t seeds = 0;     // of which all three runs ended with a finite loss
   Estimate gap = {};         // loss of low - high
   Estimate above_high = {};  // loss of plan - high
   Ratio closed = {};         // share of the gap; a count of 0 where that is not above its noise

@@ -134,8 +134,8 @@ StepClock clock_of(const LinearPaths& paths);
 /// A seed of its own for each layer, step, micro-batch, GEMM and purpose: recomputation finds the same one again.
 std::uint64_t seed_of(const LinearPaths& paths, Product product, std::size_t purpose);
 
-/// What a patrol of a GEMM draws. Signs are the same in all micro-batches of a step, so that a weight is read once; rows
-/// are not. The signs of the weight's gradient are the same in all layers, which may share an input.
+/// What a patrol of a GEMM draws. Signs are the same in all micro-batches of a step, so that a weight is read once;
+/// rows are not. The signs of the weight's gradient are the same in all layers, which may share an input.
 ProbeSeeds probe_seeds(const LinearPaths& paths, Product product);
 
 }  // namespace gnmr::low

@@ -27,8 +27,8 @@ formats::DelayedState read_state(const io::JsonObject& from, const CastRule& rul
   state.refreshes = from.count_if("refreshes").value_or(0);
   const std::uint64_t refreshed_at = from.count_if("refreshed_at").value_or(0);  // of earlier versions
   if (refreshed_at > state.observations) from.fail("refreshed_at", "expected no more than observations");
-  const std::uint64_t debt = from.count_if("refresh_debt")
-                                 .value_or(formats::debt_of_last_refresh(state.observations, refreshed_at));
+  const std::uint64_t debt =
+      from.count_if("refresh_debt").value_or(formats::debt_of_last_refresh(state.observations, refreshed_at));
   if (debt > formats::kMostRefreshDebt) {
     from.fail("refresh_debt", "expected at most " + std::to_string(formats::kMostRefreshDebt));
   }

@@ -14,9 +14,10 @@ class HostStepGate : public StepGate {
   void pass(BatchNumbers& numbers, const GateStep& step) override {
     // A controller that holds nothing plans no flags.
     const StepPlan plan{.hold = step.hold, .gate_flags = step.flags, .error_limits = step.error_limits};
-    numbers.held = !step.flags.empty() && gate_.holds(plan, {.norms = numbers.norms.values,
-                                                             .sampled = numbers.norms.sampled,
-                                                             .errors = numbers.judged_errors});
+    numbers.held =
+        !step.flags.empty() &&
+        gate_.holds(plan,
+                    {.norms = numbers.norms.values, .sampled = numbers.norms.sampled, .errors = numbers.judged_errors});
     numbers.update.applied = numbers.update.applied && !numbers.held;
     if (numbers.update.applied) optimizer_.step(step.learning_rate, numbers.update.clip);
   }

@@ -93,10 +93,10 @@ TEST(PlanSections, LimitsOfErrorsAreKeptBitForBit) {
   Controller fewer(units, {.lag = 1}, {.can_rerun = true, .sites = 1});
   fewer.restore(fewer.save(), controller.plan_state());
   EXPECT_TRUE(fewer.plan_state().error_limits.empty());
-  for (const char* const bad : {R"({"sites":0,"units":[]})", R"({"sites":17,"units":[]})", R"({"units":[]})",
-                                R"({"sites":1,"units":[{"limits":[1,2],"unit":"x"}]})",
-                                R"({"sites":1,"units":[{"limits":[-1],"unit":"x"}]})",
-                                R"({"sites":1,"units":[{"limits":["nan"],"unit":"x"}]})"}) {
+  for (const char* const bad :
+       {R"({"sites":0,"units":[]})", R"({"sites":17,"units":[]})", R"({"units":[]})",
+        R"({"sites":1,"units":[{"limits":[1,2],"unit":"x"}]})", R"({"sites":1,"units":[{"limits":[-1],"unit":"x"}]})",
+        R"({"sites":1,"units":[{"limits":["nan"],"unit":"x"}]})"}) {
     std::string text = kPlan;
     text.insert(text.size() - 1, std::string(R"(,"error_limits":)") + bad);
     const std::string message = test::error_of<Error>([&] { read_plan({{"gated_steps", text}}, units); });

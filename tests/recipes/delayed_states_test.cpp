@@ -70,7 +70,7 @@ TEST(DelayedStates, OfEarlierVersionsHaveTheDebtOfTheirLastRefresh) {
     "products": {"weight_gradient": {"input": null}}})");
   const auto debt_of = [&](const std::string& last) {
     return parse_delayed_states(
-        recipe, R"([{"history":[1],"observations":50,"scale":1,"refreshes":3,"refreshed_at":)" + last + "}]")[0]
+               recipe, R"([{"history":[1],"observations":50,"scale":1,"refreshes":3,"refreshed_at":)" + last + "}]")[0]
         .refresh_debt;
   };
   EXPECT_EQ(debt_of("50"), 10U);

@@ -158,9 +158,9 @@ TEST(TrainSettings, ValidationKnowsEveryRange) {
 
 TEST(TrainSettings, ResumeComparesWhatShapesTheRun) {
   TrainSettings before;
-  for (const char* name : {"steps", "seed", "batch", "sequence", "accumulate", "lr", "model", "recipe", "held_out",
-                           "granularity", "device", "threads", "always_high", "faults", "fault_seed", "then_at",
-                           "then_lr"}) {
+  for (const char* name :
+       {"steps", "seed", "batch", "sequence", "accumulate", "lr", "model", "recipe", "held_out", "granularity",
+        "device", "threads", "always_high", "faults", "fault_seed", "then_at", "then_lr"}) {
     TrainSettings now = before;
     for (const SettingSpec& spec : setting_specs()) {
       if (spec.name == name) std::visit(ChangeValue{}, spec.get(now));

@@ -76,10 +76,9 @@ class WatchedModel {
       numbers.has_gradient.push_back(parameter.grad().defined() ? 1 : 0);
     }
     around([&] {
-      gate_->pass(numbers, {.hold = plan.hold,
-                            .flags = plan.gate_flags,
-                            .error_limits = plan.error_limits,
-                            .learning_rate = 1e-5});
+      gate_->pass(
+          numbers,
+          {.hold = plan.hold, .flags = plan.gate_flags, .error_limits = plan.error_limits, .learning_rate = 1e-5});
     });
     units_.end_step();
     for (const at::Tensor& parameter : units_.parameters()) parameter.mutable_grad().reset();
