@@ -83,8 +83,9 @@ using Texts = std::vector<std::string>;
   X(Texts, random_units, {}, "Control", "SHARE",                                                                       \
     "Instead of a detector: random units in recovery, this share of them, each for lock_steps steps")                  \
   X(double, patrol, 0.05, "Control", "SHARE",                                                                          \
-    "Compare low-precision GEMMs with high precision beside each step, in as many layers in turn as this share of"     \
-    " the step's multiply-adds allows (on a GPU, of what it could compute meanwhile); 0: no patrol, 1: all layers")    \
+    "Compare low-precision GEMMs with high precision beside each step, in all layers in the first 40 steps, then in"   \
+    " as many in turn as this share of the step's multiply-adds allows (on a GPU, of what it could compute"            \
+    " meanwhile); 0: no patrol, 1: all layers")                                                                        \
   X(double, refresh, 1.25, "Control", "X",                                                                             \
     "Delayed scaling: renew a scale before its interval is over if the history asks for one X times as large, or less" \
     " than half as large; 0: never")                                                                                   \

@@ -11,6 +11,7 @@
 
 #include "gnmr/core/error.h"
 #include "gnmr/io/glob.h"
+#include "gnmr/low/patrol.h"
 #include "gnmr/torch/front_end.h"
 
 namespace gnmr::nn {
@@ -200,7 +201,7 @@ bool RecoverableUnits::runs_low(std::size_t layer) const {
 
 bool RecoverableUnits::is_patrolled(std::size_t layer) const {
   if (patrol_round_.empty()) return false;
-  return patrol_round_[layer] == static_cast<std::uint64_t>(clock_->step) % patrol_rounds_;
+  return low::is_due(patrol_round_[layer], patrol_rounds_, clock_->step);
 }
 
 /// Where the model is on a device with kernels, its layers keep their numbers there.

@@ -59,7 +59,7 @@ std::string RecoverableUnits::patrol_text() const {
   std::snprintf(cost, sizeof cost, "%.1f%% of a step's multiply-adds", 100 * patrol_share_);
   if (patrol_rounds_ == 1) return "all " + std::to_string(layers_.size()) + " layers each step, " + cost;
   return "each of " + std::to_string(layers_.size()) + " layers every " + std::to_string(patrol_rounds_) + " steps, " +
-         cost;
+         cost + "; all in each of the first " + std::to_string(low::kSurveySteps);
 }
 
 std::unique_ptr<RecoverableUnits::Measurements> RecoverableUnits::send_measurements() const {

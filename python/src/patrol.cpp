@@ -13,6 +13,7 @@ void bind_patrol(nb::module_& module) {
       },
       "tokens"_a, "inputs"_a, "outputs"_a, "element_bytes"_a, "on_device"_a,
       "What a patrol of a linear layer costs in a micro-batch, in multiply-adds.");
+  module.attr("SURVEY_STEPS") = low::kSurveySteps;
   module.def(
       "patrol_rounds",
       [](const std::vector<double>& costs, double all, double share) {

@@ -147,9 +147,14 @@ class WatchedModel {
                                         .error_limits = unsettled_->limits},
                                        report);
     if (held != numbers.held) different_.push_back(unsettled_->step);
-    const Outcome& outcome = supervisor_.report(report, {.loss = numbers.loss});
+    supervisor_.report(report, {.loss = numbers.loss});
     held_ += numbers.held ? 1 : 0;
-    held_by_errors_ += numbers.held && !outcome.findings.empty() ? 1 : 0;
+    // Where there are limits there is one for each error.
+    const std::vector<float>& limits = unsettled_->limits;
+    const bool is_above = !std::equal(limits.begin(), limits.end(), errors.begin(), [](float limit, double error) {
+      return !(error > static_cast<double>(limit));
+    });
+    held_by_errors_ += numbers.held && is_above ? 1 : 0;
     unsettled_.reset();
   }
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The patrol: low paths that are compared with high ones beside plain steps, some units in each.
 
-Goals: units take turns by the number of the step, so all ranks compare the same ones; a share of a step's multiply-adds
-pays for it; nothing waits for a device before the errors are wanted. Non-goals: comparing (gnmr.switches), judging.
+Goals: after the first steps units take turns by the number of the step, so all ranks compare the same ones; a share of
+a step's multiply-adds pays for it; nothing waits for a device before the errors are wanted. Non-goals: comparing
+(gnmr.switches), judging.
 """
 
 import math
@@ -96,16 +97,18 @@ class Patrol:
         return 3 * len(self._nothing)
 
     def text(self) -> str:
-        """In words: `patrol: 8 units in 2 steps`."""
+        """In words: `patrol: 8 units in 2 steps, all of them in each of the first 40`."""
         count, rounds = self._count, len(self._rounds)
-        return f"patrol: all {count} units each step" if rounds == 1 else f"patrol: {count} units in {rounds} steps"
+        if rounds == 1:
+            return f"patrol: all {count} units each step"
+        return f"patrol: {count} units in {rounds} steps, all of them in each of the first {_core.SURVEY_STEPS}"
 
     def begin(self, step: int, high: Sequence[int], wanted: Sequence[int]) -> None:
-        """Before a step, with its switches set: of its round those that run low are compared, and of those that run
-        high the ones that are `wanted`."""
+        """Before a step, with its switches set: of its round, in the first steps of all, those that run low are
+        compared, and of those that run high the ones that are `wanted`."""
         if self._now:
             self.end()  # another state was taken over: the step begins anew
-        due = self._rounds[step % len(self._rounds)]
+        due = list(self._switches) if step <= _core.SURVEY_STEPS else self._rounds[step % len(self._rounds)]
         if high:
             runs_high = set(high)
             due = [unit for unit in due if unit not in runs_high]
