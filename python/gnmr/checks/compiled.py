@@ -58,7 +58,8 @@ def check_compiled(bench: Bench, random_sets: int) -> str:
             # A patrol has blocks take turns in another variant: until each has had its turn.
             patrol = bench.attached._parts.patrol
             rounds = patrol.rounds if patrol is not None else 1
-            for names in [[]] * rounds + list(recovery_sets(bench.units)):
+            none: list[list[str]] = [[]] * rounds
+            for names in none + list(recovery_sets(bench.units)):
                 bench.set_high(names)
                 bench.step()
         except Exception as fault:
