@@ -15,6 +15,7 @@
 #include "gnmr/lab/run_detection.h"
 #include "gnmr/run/harm.h"
 #include "gnmr/run/metrics.h"
+#include "gnmr/run/run_batches.h"
 #include "gnmr/run/run_folder.h"
 
 namespace gnmr::lab {
@@ -141,7 +142,7 @@ double typical_ms(const std::vector<run::TrainLine>& lines, const std::vector<ru
   std::vector<double> all;
   for (const run::TrainLine& line : lines) {
     all.push_back(1000 * line.seconds.value_or(0));
-    if (!longer.contains(line.step)) milliseconds.push_back(all.back());
+    if (!longer.contains(run::batch_of(line))) milliseconds.push_back(all.back());
   }
   return median(milliseconds.empty() ? std::move(all) : std::move(milliseconds));
 }
@@ -180,9 +181,10 @@ std::optional<CellResult> measure_run(const std::string& run_folder) {
   add_journal(journal, info, cell);
   if (switches(info)) cell.reruns = reruns_in(journal, cell.step_ms / 1000 * static_cast<double>(metrics.train.size()));
   if (info.settings.experiment.faults.empty()) return cell;
-  if (switches(info)) cell.detection = detection_in(journal, folder.faults());
+  const run::RunBatches batches(metrics.train);
+  if (switches(info)) cell.detection = detection_in(journal, batches, folder.faults());
   if (info.settings.experiment.harm && fs::exists(folder.harm(), ignored) && fs::exists(folder.fault_list(), ignored)) {
-    cell.harm = fault_harm(read_fault_list(folder.fault_list()), harm, switches(info) ? &journal : nullptr);
+    cell.harm = fault_harm(read_fault_list(folder.fault_list()), harm, batches, switches(info) ? &journal : nullptr);
   }
   return cell;
 }

@@ -14,14 +14,14 @@ double share(double part, std::uint64_t whole) {
 }  // namespace
 
 DetectionScore::DetectionScore(std::size_t units, std::span<const UnitIndex> recovered)
-    : units_(units), in_recovery_(units, 0) {
-  set_recovered(recovered);
-}
+    : units_(units), recovered_(recovered.begin(), recovered.end()) {}
 
-void DetectionScore::set_recovered(std::span<const UnitIndex> recovered) {
-  for (const UnitIndex unit : recovered_) in_recovery_[unit] = 0;
-  recovered_.assign(recovered.begin(), recovered.end());
-  for (const UnitIndex unit : recovered_) in_recovery_[unit] = 1;
+/// The fault of a unit in a step; null where it had none. Steps that come again are of late.
+DetectionScore::UnitFault* DetectionScore::fault_in(UnitIndex unit, std::int64_t step) {
+  std::vector<UnitFault>& faults = units_[unit].faults;
+  const auto begun =
+      std::find_if(faults.rbegin(), faults.rend(), [&](const UnitFault& fault) { return fault.first_step <= step; });
+  return begun != faults.rend() && step <= begun->last_step ? &*begun : nullptr;
 }
 
 void DetectionScore::find(UnitFault& fault) {
@@ -32,28 +32,35 @@ void DetectionScore::find(UnitFault& fault) {
 
 void DetectionScore::add(std::span<const std::uint8_t> faulty, const Decision& decision) {
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
-    UnitFault& fault = units_[unit];
+    UnitFaults& of_unit = units_[unit];
     const bool now = faulty[unit] != 0;
-    if (now && !fault.faulty) {
-      fault = {.first_step = decision.step, .faulty = true, .found = false};
+    if (now && !of_unit.faulty) {
+      of_unit.faults.push_back({.first_step = decision.step});
       ++faults_;
     }
-    fault.faulty = now;
-    if (now && in_recovery_[unit] != 0) find(fault);
+    of_unit.faulty = now;
+    if (now) of_unit.faults.back().last_step = decision.step;
+  }
+  add_again(decision);
+}
+
+void DetectionScore::add_again(const Decision& decision) {
+  for (const UnitIndex unit : recovered_) {
+    if (UnitFault* const fault = fault_in(unit, decision.step)) find(*fault);
   }
   for (const UnitIndex unit : decision.admitted) {
-    UnitFault& fault = units_[unit];
     ++admissions_;
-    if (!fault.faulty) continue;
+    UnitFault* const fault = fault_in(unit, decision.step);
+    if (fault == nullptr) continue;
     ++true_admissions_;
-    if (fault.found) continue;
-    find(fault);
+    if (fault->found) continue;
+    find(*fault);
     ++delays_;
-    const auto delay = static_cast<double>(decision.step - fault.first_step);
+    const auto delay = static_cast<double>(decision.step - fault->first_step);
     delay_sum_ += delay;
     largest_delay_ = std::max(largest_delay_, delay);
   }
-  set_recovered(decision.recovered);
+  recovered_.assign(decision.recovered.begin(), decision.recovered.end());
 }
 
 double DetectionScore::recall() const { return share(static_cast<double>(found_), faults_); }

@@ -5,7 +5,8 @@
 // recovery, from its first step to its last. Precision is the share of admissions that fall into a fault. Delay is the
 // step of admission minus the first step, over faults that an admission found.
 //
-// A decision counts from the next step on, whatever the option `lag` says.
+// A decision counts from the next step on, whatever the option `lag` says. Faults are of batches: in a run that holds
+// some (lag 1) the steps here are batches, and one that comes again is judged again.
 //
 // Goals: a stream of any length; one pass. Non-goals: reading files.
 #pragma once
@@ -18,7 +19,7 @@
 
 namespace gnmr::lab {
 
-/// Counts faults and admissions, step by step.
+/// Counts faults and admissions, step by step. It keeps the faults, not the steps.
 class DetectionScore {
  public:
   /// `recovered`: units that are in recovery before the first step, as after a resumed run.
@@ -26,6 +27,9 @@ class DetectionScore {
 
   /// One step: which units were faulty in it, and the decision made after it. Steps come in order.
   void add(std::span<const std::uint8_t> faulty, const Decision& decision);
+
+  /// One step of before (`decision.step`) that ran again, and the decision made after it.
+  void add_again(const Decision& decision);
 
   std::uint64_t faults() const { return faults_; }
   std::uint64_t found() const { return found_; }
@@ -43,16 +47,20 @@ class DetectionScore {
  private:
   struct UnitFault {
     std::int64_t first_step = 0;
-    bool faulty = false;  // in the last step
+    std::int64_t last_step = 0;  // so far
     bool found = false;
   };
 
-  void find(UnitFault& fault);
-  void set_recovered(std::span<const UnitIndex> recovered);
+  struct UnitFaults {
+    std::vector<UnitFault> faults;  // by their steps
+    bool faulty = false;            // in the last step
+  };
 
-  std::vector<UnitFault> units_;
-  std::vector<std::uint8_t> in_recovery_;  // during the step, by the decision before it
-  std::vector<UnitIndex> recovered_;
+  UnitFault* fault_in(UnitIndex unit, std::int64_t step);
+  void find(UnitFault& fault);
+
+  std::vector<UnitFaults> units_;
+  std::vector<UnitIndex> recovered_;  // during the step, by the decision before it
   std::uint64_t faults_ = 0;
   std::uint64_t found_ = 0;
   std::uint64_t admissions_ = 0;

@@ -9,7 +9,7 @@
 namespace gnmr::lab {
 namespace {
 
-using Place = std::pair<std::string, std::int64_t>;  // layer and step
+using Place = std::pair<std::string, std::int64_t>;  // layer and batch
 
 /// What harm.jsonl says of one fault.
 struct Measured {
@@ -27,19 +27,20 @@ Measured measured(const ListedFault& fault, std::span<const run::HarmLine> harm)
   return result;
 }
 
-/// What a run did about faults.
+/// What a run did about faults, by batch.
 struct Answers {
   std::set<Place> admissions;
   std::set<std::int64_t> reruns;
 };
 
-Answers answers_of(const io::Journal* journal) {
+Answers answers_of(const io::Journal* journal, const run::RunBatches& batches) {
   Answers answers;
   if (journal == nullptr) return answers;
   for (const io::JournalStepEntry& entry : journal->steps) {
-    if (!entry.trials.empty()) answers.reruns.insert(entry.number);
+    const std::int64_t batch = batches.of(entry.number);
+    if (!entry.trials.empty()) answers.reruns.insert(batch);
     for (const io::JournalEvent& event : entry.events) {
-      if (event.event == io::JournalEventKind::admitted) answers.admissions.emplace(event.unit, entry.number);
+      if (event.event == io::JournalEventKind::admitted) answers.admissions.emplace(event.unit, batch);
     }
   }
   return answers;
@@ -54,10 +55,12 @@ bool was_answered(const ListedFault& fault, const Answers& answers) {
 }  // namespace
 
 FaultHarm fault_harm(std::span<const ListedFault> faults, std::span<const run::HarmLine> harm,
-                     const io::Journal* journal) {
-  const Answers answers = answers_of(journal);
+                     const run::RunBatches& batches, const io::Journal* journal) {
+  const Answers answers = answers_of(journal, batches);
   FaultHarm result;
-  for (const ListedFault& fault : faults) {
+  for (ListedFault fault : faults) {
+    if (fault.first > batches.last()) continue;
+    fault.last = std::min(fault.last, batches.last());
     if (fault.layer.empty()) {
       ++result.of_run;
       continue;

@@ -20,8 +20,8 @@ class Recoveries {
     for (UnitIndex unit = 0; unit < names.size(); ++unit) index_.emplace(names[unit], unit);
   }
 
-  /// The decision that the events of a step show; valid until the next call.
-  Decision decision(std::int64_t step, const std::vector<io::JournalEvent>& events) {
+  /// The decision that the events of a step show, as one after a batch; valid until the next call.
+  Decision decision(std::int64_t batch, const std::vector<io::JournalEvent>& events) {
     admitted_.clear();
     for (const io::JournalEvent& event : events) {
       if (event.event == io::JournalEventKind::released) in_recovery_.erase(index_.at(event.unit));
@@ -31,7 +31,7 @@ class Recoveries {
     }
     in_recovery_.insert(admitted_.begin(), admitted_.end());
     recovered_.assign(in_recovery_.begin(), in_recovery_.end());
-    return {.step = step, .recovered = recovered_, .admitted = admitted_};
+    return {.step = batch, .recovered = recovered_, .admitted = admitted_};
   }
 
  private:
@@ -49,20 +49,31 @@ bool same_units(const io::Journal& journal, const std::vector<std::string>& name
 
 }  // namespace
 
-std::optional<Detection> detection_in(const io::Journal& journal, const std::string& truth_path) {
+std::optional<Detection> detection_in(const io::Journal& journal, const run::RunBatches& batches,
+                                      const std::string& truth_path) {
   std::error_code ignored;
   if (!std::filesystem::exists(truth_path, ignored)) return std::nullopt;
   io::TruthReader truth = io::open_truth(truth_path);
   if (!same_units(journal, truth.units())) return std::nullopt;
   Recoveries recoveries(truth.units());
   DetectionScore score(truth.units().size());
-  auto entry = journal.steps.begin();
-  const std::vector<io::JournalEvent> nothing;
-  for (io::TruthRow row; truth.next(row);) {
-    while (entry != journal.steps.end() && entry->number < row.step) ++entry;
-    const bool is_listed = entry != journal.steps.end() && entry->number == row.step;
-    score.add(row.faulty, recoveries.decision(row.step, is_listed ? entry->events : nothing));
+  // Steps in their order; fresh batches, and rows, come in theirs. A row whose step was not recorded decides nothing.
+  io::TruthRow row;
+  bool has_row = truth.next(row);
+  const auto add_row = [&](const std::vector<io::JournalEvent>& events) {
+    score.add(row.faulty, recoveries.decision(row.step, events));
+    has_row = truth.next(row);
+  };
+  for (const io::JournalStepEntry& entry : journal.steps) {
+    const std::int64_t batch = batches.of(entry.number);
+    while (has_row && row.step < batch) add_row({});
+    if (has_row && row.step == batch) {
+      add_row(entry.events);
+    } else {
+      score.add_again(recoveries.decision(batch, entry.events));
+    }
   }
+  while (has_row && row.step <= batches.last()) add_row({});
   return Detection{.faults = score.faults(),
                    .recall = score.recall(),
                    .precision = score.precision(),

@@ -11,6 +11,7 @@
 
 #include "gnmr/io/journal_reader.h"
 #include "gnmr/io/truth.h"
+#include "gnmr/run/run_batches.h"
 #include "gnmr/run/run_folder.h"
 
 namespace gnmr::lab {
@@ -45,15 +46,20 @@ std::optional<io::JournalTrial> trial_of(const io::JournalStepEntry& entry, cons
   return std::nullopt;
 }
 
-/// The units that had a fault in the step of the event, or in the one before it: an admission may come so late.
-std::vector<std::string> faulty_units(const std::string& truth_path, std::int64_t step) {
+/// The batch of a step.
+std::int64_t batch_of(const run::RunFolder& folder, std::int64_t step) {
+  return is_there(folder.metrics()) ? run::RunBatches(run::read_metrics(folder.metrics()).train).of(step) : step;
+}
+
+/// The units that had a fault in the batch of the event, or in the one before it: an admission may come so late.
+std::vector<std::string> faulty_units(const std::string& truth_path, std::int64_t batch) {
   io::TruthReader truth = io::open_truth(truth_path);
   std::vector<bool> before(truth.units().size());
   std::vector<std::string> names;
-  for (io::TruthRow row; truth.next(row) && row.step <= step;) {
+  for (io::TruthRow row; truth.next(row) && row.step <= batch;) {
     for (std::size_t unit = 0; unit < before.size(); ++unit) {
       const bool now = row.faulty[unit] != 0;
-      if (row.step == step && (now || before[unit])) names.push_back(truth.units()[unit]);
+      if (row.step == batch && (now || before[unit])) names.push_back(truth.units()[unit]);
       before[unit] = now;
     }
   }
@@ -105,7 +111,9 @@ std::optional<WorstEvent> worst_event(const std::string& run_folder) {
       if (line.step == worst->event.step && line.unit == worst->event.unit) worst->evidence = std::move(line);
     }
   }
-  if (is_there(folder.faults())) worst->faulty = faulty_units(folder.faults(), worst->event.step);
+  if (is_there(folder.faults())) {
+    worst->faulty = faulty_units(folder.faults(), batch_of(folder, worst->event.step));
+  }
   return worst;
 }
 

@@ -65,6 +65,27 @@ TEST(DetectionScore, TheLongestDelayIsOfFaultsThatAnAdmissionFound) {
   EXPECT_TRUE(std::isnan(play({0, 0, 0, 1, 0}, {1}, 5).largest_delay()));
 }
 
+TEST(DetectionScore, AStepThatComesAgainIsJudgedAsTheStepThatItIs) {
+  DetectionScore score(1);
+  const std::vector<UnitIndex> unit{0};
+  const std::uint8_t faulty = 1;
+  const std::uint8_t sound = 0;
+  score.add({&faulty, 1}, {.step = 1});
+  score.add({&faulty, 1}, {.step = 2});
+  score.add({&sound, 1}, {.step = 3});
+  // Step 2 again: it finds the fault of steps 1 and 2, which is still one, though step 3 was sound.
+  score.add_again({.step = 2, .recovered = unit, .admitted = unit});
+  // Step 3 again, with the unit in recovery; then a new fault, while it is.
+  score.add_again({.step = 3, .recovered = unit});
+  score.add({&faulty, 1}, {.step = 4});
+  EXPECT_EQ(score.faults(), 2u);
+  EXPECT_EQ(score.found(), 2u);
+  EXPECT_EQ(score.precision(), 1.0);
+  EXPECT_EQ(score.mean_delay(), 1.0);
+  score.add_again({.step = 3, .admitted = unit});
+  EXPECT_EQ(score.precision(), 0.5);
+}
+
 TEST(DetectionScore, HasNoSharesWhereThereIsNothing) {
   const DetectionScore score = play({0, 0}, {}, 1);
   EXPECT_TRUE(std::isnan(score.recall()));
