@@ -14,6 +14,7 @@
 #include "gnmr/io/truth.h"
 #include "gnmr/io/whole_file.h"
 #include "gnmr/report/number_format.h"
+#include "gnmr/run/run_batches.h"
 
 namespace gnmr::report {
 namespace {
@@ -80,6 +81,14 @@ std::vector<FaultSpan> read_fault_spans(const std::string& path) {
     }
   }
   return spans;
+}
+
+// Rows are of batches, and a map has steps. The two differ once a batch was held (lag 1).
+void place_in_steps(const run::RunBatches& batches, std::vector<FaultSpan>& spans) {
+  for (FaultSpan& span : spans) {
+    span.first_step = batches.first_step(span.first_step);
+    span.last_step = batches.last_step(span.last_step);
+  }
 }
 
 void take_journal(const std::string& path, RunFiles& run) {
@@ -215,6 +224,7 @@ RunFiles read_run_files(const std::string& directory, const UnitMapLimits& limit
   read_signals_of(directory, limits, run);
   if (const std::string path = path_if_begun(directory, "faults.csv"); !path.empty()) {
     run.faults = read_fault_spans(path);
+    if (run.metrics) place_in_steps(run::RunBatches(run.metrics->train), *run.faults);
   }
   return run;
 }

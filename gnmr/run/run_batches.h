@@ -27,6 +27,11 @@ class RunBatches {
   /// known.
   std::int64_t of(std::int64_t step) const;
 
+  /// The first step that ran a batch, and the last one before the next fresh batch. One that has not come yet is
+  /// expected as if all before it were fresh.
+  std::int64_t first_step(std::int64_t batch) const;
+  std::int64_t last_step(std::int64_t batch) const;
+
   /// The last batch that ran; 0: none is known. A run of N steps runs fewer than N batches where some come again.
   std::int64_t last() const { return steps_.empty() ? 0 : steps_.back().newest; }
 
@@ -36,6 +41,9 @@ class RunBatches {
     std::int64_t batch = 0;
     std::int64_t newest = 0;  // of this step's batch and all before
   };
+
+  using Place = std::vector<Step>::const_iterator;
+  std::int64_t step_before(Place next, std::int64_t batch) const;
 
   std::vector<Step> steps_;
 };

@@ -86,6 +86,30 @@ TEST_F(ReportOf, HighPrecisionIsSplitByReason) {
   EXPECT_FALSE(make_story(read_run_records(at("watch")), {}).summary.share.high) << "nothing was switched";
 }
 
+TEST_F(ReportOf, FaultsAreShownInTheStepsOfTheirBatches) {
+  test::write_sample_run(at("run"), {});
+  std::string truth = "step,a,b\n";
+  for (int batch = 1; batch <= 12; ++batch) {
+    truth += std::to_string(batch) + (batch == 3 || batch == 4 ? ",1" : ",0") + (batch == 7 ? ",1\n" : ",0\n");
+  }
+  put_file(at("run/faults.csv"), truth);
+  const auto spans = [&] {
+    std::vector<std::pair<std::int64_t, std::int64_t>> found;
+    const RunFiles run = read_run_files(at("run"), {});
+    for (const FaultSpan& span : *run.faults) found.emplace_back(span.first_step, span.last_step);
+    return found;
+  };
+  EXPECT_EQ(spans(), (std::vector<std::pair<std::int64_t, std::int64_t>>{{3, 4}, {7, 7}}));
+  // Batches 3 and 4 are held and come again in steps 5 and 6.
+  std::string metrics;
+  for (int step = 1; step <= 10; ++step) {
+    metrics += "{\"kind\":\"train\",\"step\":" + std::to_string(step) +
+               ",\"loss\":1,\"batch\":" + std::to_string(step < 5 ? step : step - 2) + "}\n";
+  }
+  put_file(at("run/metrics.jsonl"), metrics);
+  EXPECT_EQ(spans(), (std::vector<std::pair<std::int64_t, std::int64_t>>{{3, 6}, {9, 9}}));
+}
+
 TEST_F(ReportOf, RunsWithoutErrorsSayNothingOfThem) {
   test::write_sample_run(at("run"), {.with_errors = false});
   const Report report = make_report(at("run"), {});
