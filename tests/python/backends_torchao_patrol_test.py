@@ -274,8 +274,8 @@ def test_a_broken_layer_is_found_without_a_rerun(lag: int) -> None:
     unit = [one.name for one in ctl.units].index(FAULTY)
     full = [rows[unit] for step, rows in enumerate(reports.errors, 1) if step > 22 and not math.isnan(rows[unit][0])]
     assert 1 <= len(full) <= 3
-    # Exactly, not by samples: half as much again, but for rounding.
-    assert all(row == pytest.approx([0.5] * 3, abs=0.03) for row in full)
+    # The low result is 1.5 times what it should be, of which rows below the median norm show less.
+    assert all(0.42 < error < 0.51 for row in full for error in row)
 
 
 class Job:

@@ -2,6 +2,7 @@
 // A whole suite with real training, as small as it can be: stop and resume included.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -19,12 +20,16 @@ constexpr const char* kSmall =
     "lab stress --regime faults --seeds 0 1 --steps 30 --jobs 2 --threads 1 --train batch=2 sequence=32 eval_batches=1 "
     "checkpoint_every=5 fault_from=5 fault_every=4 --out ";
 
+constexpr std::array kArms = {"high",      "low",         "gnmr",          "paper",     "random",
+                              "norms",     "acute",       "patrol-replay", "standing",  "refresh",
+                              "down-high", "down-o-high", "random-total",  "ends-high", "late-high"};
+
 TEST(SmallSuite, AllArmsHaveResultsAndAReport) {
   const Scratch scratch;
   const ProgramRun run = run_gnmr(kSmall + scratch.path("out"));
   ASSERT_EQ(run.status, 0) << run.out << run.err;
   const std::string folder = scratch.path("out/faults");
-  for (const char* arm : {"high", "low", "gnmr", "paper", "random", "ends-high"}) {
+  for (const char* arm : kArms) {
     for (const char* seed : {"0", "1"}) {
       const auto cell = nlohmann::json::parse(read_file(folder + "/cells/" + arm + "-seed" + seed + ".json"));
       EXPECT_EQ(cell["steps"], 30) << arm;
@@ -37,7 +42,7 @@ TEST(SmallSuite, AllArmsHaveResultsAndAReport) {
   EXPECT_NEAR(ends["high_mean"].get<double>(), 0.5, 1e-9);
   EXPECT_EQ(ends["share_mean"], 0);
   const auto summary = nlohmann::json::parse(read_file(folder + "/summary.json"));
-  EXPECT_EQ(summary["rows"].size(), 10U);
+  EXPECT_EQ(summary["rows"].size(), kArms.size());
   EXPECT_GT(std::filesystem::file_size(folder + "/report.html"), 10000U);
 }
 
