@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which layers a patrol measures together, and what that costs.
 //
-// Goals: one schedule for every front end; after the first steps layers take turns, so that no step pays for more than a
-// share of its multiply-adds. Non-goals: measuring (error_sums.h), counting steps.
+// Goals: one schedule for every front end; after the first steps layers take turns, so that no step pays for more than
+// a share of its multiply-adds. Non-goals: measuring (error_sums.h), counting steps.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +30,8 @@ struct PatrolRounds {
   double share = 0;  // of a step's multiply-adds, the dearest round's
 };
 
-/// Steps at the beginning of a run in which every layer is measured in every step, whatever the share: standing recovery
-/// needs twenty errors of a unit, and should not wait for its turns.
+/// Steps at the beginning of a run in which every layer is measured in every step, whatever the share: standing
+/// recovery needs twenty errors of a unit, and should not wait for its turns.
 inline constexpr std::int64_t kSurveySteps = 40;
 
 /// Whether the layers of a round are measured in a step (from 1).
