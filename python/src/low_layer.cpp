@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "gnmr/low/device_numbers.h"
@@ -301,6 +302,21 @@ nb::object LowLayer::sums_on_device() const {
   return paths_.numbers != nullptr && used_device_ ? tensor_of(paths_.numbers->matrix()) : nb::none();
 }
 
+nb::object LowLayer::patrol_sums() const {
+  constexpr double kNothing = std::numeric_limits<double>::quiet_NaN();
+  if (const nb::object bytes = sums_on_device(); !bytes.is_none()) {
+    const nb::object numbers = bytes.attr("narrow")(0, 3 * sizeof(double), 3 * kProductCount * sizeof(double));
+    const nb::object sums = numbers.attr("view")(nb::module_::import_("torch").attr("float64")).attr("view")(-1, 3);
+    return sums.attr("narrow")(1, 0, 2).attr("where")(sums.attr("narrow")(1, 2, 1).attr("gt")(0), kNothing);
+  }
+  std::vector<std::pair<double, double>> sums;
+  for (const ErrorSums& one : error_sums()) {
+    const bool is_known = !std::isnan(one.error());
+    sums.emplace_back(is_known ? one.difference : kNothing, is_known ? one.reference : kNothing);
+  }
+  return nb::cast(sums);
+}
+
 std::vector<formats::DelayedState> LowLayer::states() const {
   if (paths_.recipe == nullptr) return {};
   if (paths_.numbers == nullptr) return paths_.amax.states(*paths_.recipe);
@@ -409,6 +425,10 @@ void bind_layer(nb::module_& module) {
       .def("sums_on_device", &LowLayer::sums_on_device, nb::sig("def sums_on_device(self) -> typing.Any"),
            "Bytes on a device: three squared norms, then difference, reference and count of four places, as doubles; "
            "None where nothing is on one.")
+      .def(
+          "patrol_sums", &LowLayer::patrol_sums, nb::sig("def patrol_sums(self) -> typing.Any"),
+          "||low - high||^2 and ||high||^2 per GEMM in this step, NaN where not measured; a tensor where they are on a "
+          "device, which is not waited for.")
       .def("save", &LowLayer::save, "The amax history as text; waits for a device.")
       .def("restore", &LowLayer::restore, "text"_a);
 }

@@ -110,6 +110,9 @@ class LowLayer {
 
   /// Where it is on a device: doubles, three squares and then three sums for each of four places; else None.
   nb::object sums_on_device() const;
+  /// What a patrol ends with: the sums of each GEMM, NaN where nothing was measured; a tensor where they are on a
+  /// device.
+  nb::object patrol_sums() const;
 
   /// The whole state, as text; waits for a device.
   std::string save() const;

@@ -4,7 +4,6 @@
 Goals: a backend says only what its two paths are. Non-goals: switches of users, which need no base (gnmr.switches).
 """
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -112,15 +111,6 @@ class LayerSwitch(ForgottenInCopies, Generic[_Module]):
     def end_trial(self) -> Sequence[float]:
         self._compare(False)
         return self.layer.errors()
-
-    def measured_sums(self) -> Sequence[tuple[float, float]] | Tensor:
-        """What was compared in this step, as a patrol ends with it; a tensor where it is on a device."""
-        there = self.layer.sums_on_device()
-        if there is not None:
-            sums = there[24:96].view(torch.float64).view(len(self.places), 3)
-            return torch.where(sums[:, 2:] > 0, sums[:, :2], math.nan)
-        measured = zip(self.layer.error_sums(), self.layer.errors(), strict=True)
-        return [(math.nan, math.nan) if math.isnan(error) else sums for sums, error in measured]
 
     def _compare(self, wanted: bool) -> None:
         self.comparing = wanted

@@ -171,13 +171,18 @@ class LowLinear(LayerSwitch[Any]):
         self.layer.begin_step()
         self.patrolled, self.comparing = not self.high, self.high
         self.layer.comparison = _core.Comparison.trial if self.high else _core.Comparison.patrol
-        self._tell_neighbours()
+        around = self.neighbours  # told without a call: it is done for each layer, before and after each step
+        around.patrolled.add(self._number)
+        around.trains_calm = around.calm and not around.can_patrol
 
     def end_patrol(self) -> Sequence[tuple[float, float]] | Tensor:
         self.patrolled = self.comparing = False
         self.layer.comparison = _core.Comparison.none
-        self._tell_neighbours()
-        return self.measured_sums()
+        around = self.neighbours
+        around.patrolled.discard(self._number)
+        around.trains_calm = around.calm and not (around.can_patrol and around.patrolled)
+        sums: Sequence[tuple[float, float]] | Tensor = self.layer.patrol_sums()
+        return sums
 
     def state(self) -> str:
         return self.layer.save() if self.has_state else ""

@@ -133,16 +133,16 @@ class Neighbours:
         """`can_patrol`: a patrol of one layer may have all of them take their slower variant."""
         self.calm = True
         self.trains_calm = True
-        self._can_patrol = can_patrol
+        self.can_patrol = can_patrol
+        self.patrolled: set[int] = set()
         self._loud: set[int] = set()
-        self._patrolled: set[int] = set()
 
     def tell(self, layer: int, is_loud: bool, is_patrolled: bool) -> None:
         """Whether a layer is high, or compared in full; whether it is compared by samples."""
         (self._loud.add if is_loud else self._loud.discard)(layer)
-        (self._patrolled.add if is_patrolled and self._can_patrol else self._patrolled.discard)(layer)
+        (self.patrolled.add if is_patrolled else self.patrolled.discard)(layer)
         self.calm = not self._loud
-        self.trains_calm = not (self._loud or self._patrolled)
+        self.trains_calm = self.calm and not (self.can_patrol and self.patrolled)
 
 
 @dataclass(frozen=True)
