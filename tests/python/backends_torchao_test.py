@@ -14,7 +14,7 @@ import torch
 from devices import DEVICE, cpu_only
 from gnmr.checks.conformance import examine
 from gnmr.checks.planted_faults import planted_fault
-from small_model import ONE_AT_A_TIME, QUICK, make_model, run_backward
+from small_model import NO_PATROL, QUICK, make_model, run_backward
 from subjects import torchao_subject
 from torch import nn
 
@@ -201,7 +201,7 @@ def test_a_trial_with_changes_in_place() -> None:
             return self.model.head(self.model.norm(x))
 
     model = Changed()
-    ctl = gnmr.attach(model, quiet=True, strict=True, **QUICK, lag=0, patrol=ONE_AT_A_TIME)
+    ctl = gnmr.attach(model, quiet=True, strict=True, **QUICK, lag=0, patrol=NO_PATROL)
     for step in range(1, 12):
         model.zero_grad()
         run_backward(model, step)

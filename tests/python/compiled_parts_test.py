@@ -13,7 +13,7 @@ from compile_test import fresh_compiler as fresh_compiler  # a fixture of all te
 from devices import DEVICE
 from gnmr.checks.compiled import counted_compilations
 from gnmr.low.compiled_parts import look_at_parts
-from small_model import QUICK
+from small_model import NO_PATROL, QUICK
 from torch import Tensor, nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
@@ -137,6 +137,6 @@ def test_a_trial_with_products_that_are_kept() -> None:
     for block in model.layers:
         block.q = nn.Linear(block.q.in_features, block.q.out_features, device=DEVICE)  # with a bias
     model.layers = nn.ModuleList(map(KeepsProducts, model.layers))
-    ctl = gnmr.attach(model, recipe=recipe, quiet=True, strict=True, **QUICK)
+    ctl = gnmr.attach(model, recipe=recipe, quiet=True, strict=True, patrol=NO_PATROL, **QUICK)
     compile_blocks(model)
     assert alarmed_rerun(model, ctl)[0] == "trial"

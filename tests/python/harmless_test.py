@@ -12,7 +12,7 @@ from pathlib import Path
 import gnmr.telemetry
 import pytest
 import torch
-from small_model import ONE_AT_A_TIME, QUICK, make_model, run_backward
+from small_model import NO_PATROL, QUICK, make_model, run_backward
 from torch import nn
 from torch.nn.utils import clip_grad_norm_
 
@@ -90,7 +90,7 @@ def test_a_switch_that_fails_disarms() -> None:
 
 
 def test_the_first_steps_only_watch() -> None:
-    model, ctl = attached(watch_steps=12, patrol=ONE_AT_A_TIME)
+    model, ctl = attached(watch_steps=12, patrol=NO_PATROL)
     admitted = []
     for step in range(1, 20):
         model.zero_grad()
@@ -279,7 +279,7 @@ def test_warnings_as_errors_end_no_loop(capsys: pytest.CaptureFixture[str]) -> N
 def test_a_default_device_is_no_matter() -> None:
     """Tensors of ours are where they are meant to be."""
     model = make_model()
-    ctl = gnmr.attach(model, recipe="fp8-tensorwise", quiet=True, strict=True, patrol=ONE_AT_A_TIME, **QUICK)
+    ctl = gnmr.attach(model, recipe="fp8-tensorwise", quiet=True, strict=True, patrol=NO_PATROL, **QUICK)
     results = []
     for step in range(1, 12):
         model.zero_grad()

@@ -9,7 +9,7 @@ import torch
 from devices import DEVICE, cuda_only, low_path
 from gnmr.loops import overflowed, scaled_step
 from loops_model import close, same, weights
-from small_model import ONE_AT_A_TIME, QUICK, batch, make_model, run_backward
+from small_model import NO_PATROL, QUICK, batch, make_model, run_backward
 from torch import nn
 from torch.nn import functional
 from torch.nn.utils import clip_grad_norm_
@@ -157,7 +157,7 @@ def test_a_scaler_that_is_off() -> None:
 def test_a_held_step_has_no_update() -> None:
     """The guard `skip` keeps an alarmed update back; the scaler goes on all the same."""
     model, optimizer, scaler = setting()
-    options = {**low_path(model), **QUICK, "guard": "skip", "patrol": ONE_AT_A_TIME}
+    options = {**low_path(model), **QUICK, "guard": "skip", "patrol": NO_PATROL}
     ctl = gnmr.attach(model, quiet=True, strict=True, **options)
     for step in range(1, 12):
         optimizer.zero_grad()

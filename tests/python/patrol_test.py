@@ -11,6 +11,7 @@ import torch
 from device_layer import Layer
 from gnmr.checks.compiled import counted_compilations
 from gnmr.low.front_end import FrontEnd
+from gnmr.step import patrol
 from gnmr.step.patrol import TOKENS
 from small_model import QUICK, batch, make_model, run_backward
 from torch import Tensor, nn
@@ -143,9 +144,19 @@ def test_micro_batches_add_up() -> None:
         assert both == pytest.approx([one[0] + two[0], one[1] + two[1]], rel=1e-9)
 
 
-@pytest.mark.parametrize("share", [1e-6, 0.02, 0.05, 1.0])
-def test_rounds_cover_all_layers(share: float) -> None:
+def test_all_layers_are_compared_in_the_first_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patrol, "SURVEY_STEPS", 3)
     model = make_model(blocks=3)
+    ctl = attach(model, patrol=1e-6)
+    reports = Reports(ctl)
+    run(model, ctl, range(1, 6))
+    assert reports.measured() == [list(range(6))] * 3 + [[4], [5]]
+
+
+@pytest.mark.parametrize("share", [1e-6, 0.02, 0.05, 1.0])
+def test_rounds_cover_all_layers(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make_model(blocks=3)
+    monkeypatch.setattr(patrol, "SURVEY_STEPS", 0)
     ctl = attach(model, patrol=share)
     reports = Reports(ctl)
     costs = [
@@ -240,8 +251,9 @@ def test_skipped_steps_and_evaluation() -> None:
     assert reports.measured()[2] == list(range(8))
 
 
-def test_errors_of_a_trial_take_the_place() -> None:
+def test_errors_of_a_trial_take_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
     model = make_model()
+    monkeypatch.setattr(patrol, "SURVEY_STEPS", 0)
     ctl = attach(model, patrol=1e-6, **QUICK)
     reports = Reports(ctl)
     for step in range(1, 11):
@@ -347,6 +359,7 @@ class PatrolledSwitch(DoubledSwitch):
 def test_switches_of_users(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(switches._MAKERS, Doubled, lambda name, module: PatrolledSwitch(module))
     model = nn.Sequential(Doubled(8), Doubled(8), Doubled(8))
+    monkeypatch.setattr(patrol, "SURVEY_STEPS", 0)
     ctl = attach(model, recipe=None)
     reports = Reports(ctl)
     monkeypatch.setattr("patrol_test.PLACES", 1)

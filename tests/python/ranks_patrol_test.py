@@ -5,15 +5,17 @@ import math
 from typing import Any
 
 import pytest
+from gnmr.step import patrol
 from patrol_test import Reports
 from rank_world import Job, run_ranks
 
 STEPS = range(1, 6)
 
 
-def train(rank: int, kind: str, lag: int, patrol: float) -> tuple[list[Any], list[dict[int, Any]], bytes]:
+def train(rank: int, kind: str, lag: int, share: float) -> tuple[list[Any], list[dict[int, Any]], bytes]:
     """Errors as they were reported, what this rank measured by step and unit, and the state."""
-    job = Job(kind, rank, 2, recipe="fp8-tensorwise", lag=lag, patrol=patrol)
+    patrol.SURVEY_STEPS = 0
+    job = Job(kind, rank, 2, recipe="fp8-tensorwise", lag=lag, patrol=share)
     reports = Reports(job.ctl)
     one = job.ctl._parts.patrol
     assert one is not None

@@ -7,7 +7,7 @@ import pytest
 import torch
 from loops_model import LowPathFault
 from rank_world import Stage, global_batch, run_ranks
-from small_model import ONE_AT_A_TIME, QUICK, make_model
+from small_model import NO_PATROL, QUICK, make_model
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -34,7 +34,7 @@ class Pipeline:
             inputs, outputs = examples[0].requires_grad_(not self.is_first), examples[1].requires_grad_()
             stage = pipelining.PipelineStage(self.model, rank, size, torch.device("cpu"), inputs, outputs)
             self.schedule = getattr(pipelining, schedule)(stage, CHUNKS, loss_fn=functional.cross_entropy)
-        options = {"recipe": "fp8-tensorwise", "patrol": ONE_AT_A_TIME, **QUICK, **options}
+        options = {"recipe": "fp8-tensorwise", "patrol": NO_PATROL, **QUICK, **options}
         self.ctl = gnmr.attach(self.model, quiet=True, strict=True, **options)
         self.named = dict(self.model.named_parameters())
 

@@ -9,7 +9,7 @@ from devices import low_path
 from gnmr.checks.planted_faults import planted_fault
 from gnmr.summary import Summary, UnitSummary
 from gnmr.telemetry.advice import RULES, advised
-from small_model import ONE_AT_A_TIME, QUICK, make_model, run_backward
+from small_model import NO_PATROL, QUICK, make_model, run_backward
 from torch import nn
 
 import gnmr
@@ -162,7 +162,7 @@ def test_every_rule_is_tested() -> None:
 
 def test_a_budget_that_is_too_small_is_seen() -> None:
     model = make_model()
-    options = {**low_path(model), **QUICK, "max_o": 1, "lock_steps": 1, "patrol": ONE_AT_A_TIME}
+    options = {**low_path(model), **QUICK, "max_o": 1, "lock_steps": 1, "patrol": NO_PATROL}
     ctl = gnmr.attach(model, quiet=True, strict=True, **options)
     for step in range(1, 30):
         model.zero_grad()

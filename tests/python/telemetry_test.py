@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from devices import low_path
-from small_model import ONE_AT_A_TIME, QUICK, make_model, run_backward
+from small_model import NO_PATROL, QUICK, make_model, run_backward
 from telemetry_volume import KINDS, volume
 from torch import nn
 
@@ -52,7 +52,7 @@ class Recorder:
 
 
 def test_a_listener_hears_each_step() -> None:
-    model, ctl = attached(patrol=ONE_AT_A_TIME)
+    model, ctl = attached(patrol=NO_PATROL)
     recorder = Recorder()
     ctl.listeners.add(recorder)
     results = train(model, ctl, range(1, 12), fault_at=10)
@@ -85,7 +85,7 @@ def test_one_that_fails_is_told_nothing_any_more() -> None:
 
 def test_tensorboard_reads_it(tmp_path: Path) -> None:
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    model, ctl = attached(patrol=ONE_AT_A_TIME)
+    model, ctl = attached(patrol=NO_PATROL)
     board = telemetry.TensorBoard(tmp_path)
     ctl.listeners.add(board)
     results = train(model, ctl, range(1, 16), fault_at=10)
@@ -119,7 +119,7 @@ def test_a_writer_that_is_there_already(tmp_path: Path) -> None:
 
 
 def test_json_lines(tmp_path: Path) -> None:
-    model, ctl = attached(patrol=ONE_AT_A_TIME)
+    model, ctl = attached(patrol=NO_PATROL)
     path = tmp_path / "steps.jsonl"
     ctl.listeners.add(telemetry.JsonLines(path, every=4))
     results = train(model, ctl, range(1, 13), fault_at=10)

@@ -23,6 +23,9 @@ from gnmr.units import WatchedUnit
 #: Of the micro-batches that rounds are made for: how many there will be is not known before the first step.
 TOKENS = 2048
 
+#: At the beginning of a run, in which all are compared in each step.
+SURVEY_STEPS: int = _core.SURVEY_STEPS
+
 
 def patrol_rounds(share: float, costs: Sequence[float], unit_costs: Sequence[int]) -> list[int]:
     """The round of each unit, below 0: it is never compared. `costs`: multiply-adds of comparing it in a micro-batch of
@@ -101,14 +104,14 @@ class Patrol:
         count, rounds = self._count, len(self._rounds)
         if rounds == 1:
             return f"patrol: all {count} units each step"
-        return f"patrol: {count} units in {rounds} steps, all of them in each of the first {_core.SURVEY_STEPS}"
+        return f"patrol: {count} units in {rounds} steps, all of them in each of the first {SURVEY_STEPS}"
 
     def begin(self, step: int, high: Sequence[int], wanted: Sequence[int]) -> None:
         """Before a step, with its switches set: of its round, in the first steps of all, those that run low are
         compared, and of those that run high the ones that are `wanted`."""
         if self._now:
             self.end()  # another state was taken over: the step begins anew
-        due = list(self._switches) if step <= _core.SURVEY_STEPS else self._rounds[step % len(self._rounds)]
+        due = list(self._switches) if step <= SURVEY_STEPS else self._rounds[step % len(self._rounds)]
         if high:
             runs_high = set(high)
             due = [unit for unit in due if unit not in runs_high]
