@@ -122,8 +122,8 @@ def test_errors_are_those_of_a_full_comparison(recipe: str) -> None:
 
 def test_results_are_the_same_bits() -> None:
     models = [make_model(), make_model()]
-    for model, patrol in zip(models, (1.0, 0.0), strict=True):
-        run(model, attach(model, recipe="fp8-delayed", patrol=patrol), range(1, 4))
+    for model, share in zip(models, (1.0, 0.0), strict=True):
+        run(model, attach(model, recipe="fp8-delayed", patrol=share), range(1, 4))
     for one, other in zip(*(model.parameters() for model in models), strict=True):
         assert torch.equal(one.grad, other.grad)
 

@@ -8,6 +8,7 @@
 
 #include "gnmr/core/error.h"
 #include "gnmr/low/error_sums.h"
+#include "gnmr/low/patrol.h"
 #include "gnmr/recipes/host_cast.h"
 #include "gnmr/torch/units.h"
 #include "torch/cutting_hook.h"
@@ -368,14 +369,18 @@ TEST(Patrol, StaysWithinItsShareAndComesToEveryLayer) {
   EXPECT_EQ(units.patrol_text().rfind("all 5 layers each step, ", 0), 0u) << units.patrol_text();
   units.patrol(1e-9, 5);
   EXPECT_EQ(units.patrol_text().rfind("each of 5 layers every 5 steps, ", 0), 0u) << units.patrol_text();
-  std::vector<int> seen(units.units().size(), 0);
-  for (std::int64_t step = 1; step <= 10; ++step) {
-    units.begin_step(step);
-    model.run(5);
-    const std::vector<double> errors = units.errors(units.error_sums());
-    for (std::size_t unit = 0; unit < seen.size(); ++unit) seen[unit] += std::isnan(errors[unit * 3]) ? 0 : 1;
-  }
-  EXPECT_EQ(seen, (std::vector<int>{2, 2, 2, 2, 2}));
+  const auto measured_in = [&](std::int64_t first, std::int64_t last) {
+    std::vector<int> seen(units.units().size(), 0);
+    for (std::int64_t step = first; step <= last; ++step) {
+      units.begin_step(step);
+      model.run(5);
+      const std::vector<double> errors = units.errors(units.error_sums());
+      for (std::size_t unit = 0; unit < seen.size(); ++unit) seen[unit] += std::isnan(errors[unit * 3]) ? 0 : 1;
+    }
+    return seen;
+  };
+  EXPECT_EQ(measured_in(low::kSurveySteps - 1, low::kSurveySteps), std::vector<int>(5, 2)) << "all, at first";
+  EXPECT_EQ(measured_in(low::kSurveySteps + 1, low::kSurveySteps + 10), std::vector<int>(5, 2)) << "then in turn";
   units.patrol(0, 5);
   EXPECT_EQ(units.patrol_text(), "no patrol");
 }
