@@ -151,9 +151,8 @@ class WatchedModel {
     held_ += numbers.held ? 1 : 0;
     // Where there are limits there is one for each error.
     const std::vector<float>& limits = unsettled_->limits;
-    const bool is_above = !std::equal(limits.begin(), limits.end(), errors.begin(), [](float limit, double error) {
-      return !(error > static_cast<double>(limit));
-    });
+    const bool is_above = !std::equal(limits.begin(), limits.end(), errors.begin(),
+                                      [](float limit, double error) { return !(error > static_cast<double>(limit)); });
     held_by_errors_ += numbers.held && is_above ? 1 : 0;
     unsettled_.reset();
   }
