@@ -9,7 +9,7 @@
 //              gather.judge({.totals = totals, .limits = limits, .wanted = wanted, .sites = 3}, patrol, stream);
 //
 // Goals: a unit's sums are added in the order of its list, each operation rounded by itself, so the host gets the same
-// bits; one launch, nothing waits. Non-goals: the sums themselves (norms.h, compare.h).
+// bits; one launch, nothing waits. Non-goals: the sums themselves (norms.h, row_errors.h).
 //
 // An object belongs to one thread and one stream at a time. Pointers are to device memory.
 #pragma once
