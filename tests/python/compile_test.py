@@ -110,6 +110,8 @@ def variants(seen: list[str]) -> int:
 
 def switched_at_random(ctl: gnmr.Control, run: Callable[[], object], sets: int) -> list[str]:
     """Runs every set once, then so many by chance, which compile nothing more; what was compiled."""
+    if ctl._parts.patrol is not None:
+        ctl._parts.patrol.survey_steps = 0  # turns begin at once
     with counted_compilations() as seen, torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
         for names in [[], [], *recovery_sets(ctl.units)]:  # the patrol is in one block, and not in the other
             set_high(ctl, names)

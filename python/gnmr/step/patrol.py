@@ -84,6 +84,7 @@ class Patrol:
         self._rounds: list[list[int]] = [[] for _ in range(max(rounds) + 1)]
         for index in self._switches:
             self._rounds[rounds[index]].append(index)
+        self.survey_steps = SURVEY_STEPS  # at the beginning, in which all are compared in each step
         self._now: list[int] = []  # that are compared
         self._nothing = array("d", [math.nan]) * (len(units) * sites)
         self._sites = sites
@@ -111,7 +112,7 @@ class Patrol:
         compared, and of those that run high the ones that are `wanted`."""
         if self._now:
             self.end()  # another state was taken over: the step begins anew
-        due = list(self._switches) if step <= SURVEY_STEPS else self._rounds[step % len(self._rounds)]
+        due = list(self._switches) if step <= self.survey_steps else self._rounds[step % len(self._rounds)]
         if high:
             runs_high = set(high)
             due = [unit for unit in due if unit not in runs_high]
