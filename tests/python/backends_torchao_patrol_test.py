@@ -2,15 +2,12 @@
 """The patrol of torchao's Float8Linear: errors beside plain steps, whose results stay torchao's."""
 
 import math
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from devices import DEVICE, cpu_only, to_float8
+from devices import DEVICE, cpu_only, run_on_two_ranks, to_float8
 from loops_model import Tokens, make_llama
 from patrol_test import PLACES, Reports
 from small_model import QUICK, make_model, run_backward
@@ -243,16 +240,7 @@ os._exit(0)
 @cpu_only
 def test_weights_that_fully_shard_gathers(tmp_path: Path) -> None:
     """The weight's gradient of a call is that of this rank."""
-    script = tmp_path / "sharded.py"
-    script.write_text(SHARDED)
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
-    )
-    assert done.returncode == 0 and done.stdout.count("done") == 2, done.stdout + done.stderr
+    run_on_two_ranks(SHARDED, tmp_path)
 
 
 @pytest.mark.parametrize("lag", [0, 1])

@@ -3,15 +3,12 @@
 as it was."""
 
 import copy
-import os
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
-from devices import DEVICE, cpu_only
+from devices import DEVICE, cpu_only, run_on_two_ranks
 from gnmr.checks.conformance import examine
 from gnmr.checks.planted_faults import planted_fault
 from small_model import NO_PATROL, QUICK, make_model, run_backward
@@ -141,16 +138,7 @@ os._exit(0)
 
 @cpu_only
 def test_weights_that_are_gathered_in_float8(tmp_path: Path) -> None:
-    script = tmp_path / "gathered.py"
-    script.write_text(GATHERED)
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
-    )
-    assert done.returncode == 0 and done.stdout.count("done") == 2, done.stdout + done.stderr
+    run_on_two_ranks(GATHERED, tmp_path)
 
 
 def test_copies_and_pickles_are_plain() -> None:

@@ -6,6 +6,9 @@ compared bit for bit there too, which takes torch's deterministic kernels.
 """
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -66,3 +69,17 @@ def near(one: Tensor, other: Tensor, rtol: float, atol: float) -> bool:
     if not ON_CUDA:
         return torch.allclose(one, other, rtol=rtol, atol=atol)
     return float((one.double() - other.double()).norm()) <= max(rtol, 0.03) * float(other.double().norm()) + atol
+
+
+def run_on_two_ranks(script: str, folder: Path) -> None:
+    """Runs a program on two ranks of torchrun, on the CPU; each says `done` at its end."""
+    file = folder / "two_ranks.py"
+    file.write_text(script)
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(file)],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+    )
+    assert done.returncode == 0 and done.stdout.count("done") == 2, done.stdout + done.stderr

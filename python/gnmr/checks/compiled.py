@@ -57,9 +57,9 @@ def check_compiled(bench: Bench, random_sets: int) -> str:
         try:
             # A patrol has blocks take turns in another variant: until each has had its turn.
             patrol = bench.attached._parts.patrol
+            rounds = 1
             if patrol is not None:
-                patrol.survey_steps = 0
-            rounds = patrol.rounds if patrol is not None else 1
+                rounds, patrol.survey_steps = patrol.rounds, 0
             none: list[list[str]] = [[]] * rounds
             for names in none + list(recovery_sets(bench.units)):
                 bench.set_high(names)

@@ -105,7 +105,7 @@ class Patrol:
         count, rounds = self._count, len(self._rounds)
         if rounds == 1:
             return f"patrol: all {count} units each step"
-        return f"patrol: {count} units in {rounds} steps, all of them in each of the first {SURVEY_STEPS}"
+        return f"patrol: {count} units in {rounds} steps, all of them in each of the first {self.survey_steps}"
 
     def begin(self, step: int, high: Sequence[int], wanted: Sequence[int]) -> None:
         """Before a step, with its switches set: of its round, in the first steps of all, those that run low are
