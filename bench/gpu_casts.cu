@@ -108,6 +108,9 @@ void measure(Clock& clock, std::uint64_t rows, std::uint64_t columns, ElementTyp
   auto* const ticket = totals.as<std::uint32_t>(sizeof(ErrorTotals) + sizeof(double));
   const RowsView wide{matrix.as(), type, rows, columns};
   const RowsView high{copied.as(), type, rows, columns};
+  const RowsView tall{copied.as(), type, columns, rows};  // a gradient of as many outputs as the matrix has rows
+  const double sampled_rows_reads = 2.0 * kSampledRows / static_cast<double>(rows);
+  const double sampled_outputs_reads = sampled_rows_reads;
   const std::vector<Work> works{
       {"copy", 1, static_cast<double>(size), {}},
       {"delayed, both ways, with amax", 1, 2, cast(CastGroups::given, true, false)},
@@ -127,6 +130,16 @@ void measure(Clock& clock, std::uint64_t rows, std::uint64_t columns, ElementTyp
       {"products with signs of rows", 1, 0,
        [&] {
          multiply_signs(wide, {1, results.as<float>(), 0, nullptr}, workspace.as(), nullptr);
+       }},
+      {"error of sampled rows", sampled_rows_reads, 0,
+       [&] {
+         add_sampled_rows({wide, high, results.as<float>(), 1, 2}, {totals.as<ErrorTotals>(), ticket}, workspace.as(),
+                          nullptr);
+       }},
+      {"error of sampled outputs", sampled_outputs_reads, 0,
+       [&] {
+         add_sampled_outputs({wide, tall, results.as<float>(), 1, 2}, {totals.as<ErrorTotals>(), ticket},
+                             workspace.as(), nullptr);
        }},
       {"error of a low result", 2, 0,
        [&] {

@@ -132,7 +132,10 @@ class Bench {
     before_gate();
     if (looks_first_) look_at_gradients();
     const auto start = std::chrono::steady_clock::now();
-    gate_->pass(numbers, {.hold = plan.hold, .flags = plan.gate_flags, .learning_rate = kLearningRate});
+    gate_->pass(numbers, {.hold = plan.hold,
+                          .flags = plan.gate_flags,
+                          .error_limits = plan.error_limits,
+                          .learning_rate = kLearningRate});
     gate_seconds_.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     end();
     settle();

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // `multiply_signs` of row_errors.h.
 #include "gnmr/kernels/block_sum.cuh"
+#include "gnmr/kernels/chained_launch.cuh"
 #include "gnmr/kernels/column_signs.cuh"
 #include "gnmr/kernels/cuda_memory.h"
 #include "gnmr/kernels/matrix_vectors.cuh"
+#include "gnmr/kernels/sign_tiles.cuh"
 
 namespace gnmr::kernels {
 namespace {
@@ -12,7 +14,7 @@ constexpr unsigned kThreads = 256;
 constexpr unsigned kWarps = kThreads / kWarpLanes;
 constexpr unsigned kVectors = kSignVectors;
 
-// A block has 256 rows of a strip of columns, 512 bytes wide.
+// A block has 256 rows of a strip of columns, 512 bytes wide: bfloat16 on tensor cores, what they do not take below.
 
 constexpr unsigned kPartRows = 256;
 constexpr unsigned kBatch = 8;  // vectors of 16 bytes that a lane has in flight
@@ -46,6 +48,7 @@ template <class Element, bool kRows, bool kColumns>
 __global__ void __launch_bounds__(kThreads)
     add_strips(MatrixView matrix, std::uint64_t columns_seed, std::uint64_t rows_seed, unsigned strips,
                float* __restrict__ of_rows, float* __restrict__ of_columns) {
+  wait_for_kernels_before();
   __shared__ float of_warps[kColumns ? kWarps : 1][kVectors][kColumns ? kStrip<Element> : 1];
   const unsigned strip = blockIdx.x % strips;
   const unsigned part = blockIdx.x / strips;
@@ -119,38 +122,49 @@ struct Partials {
 };
 
 __global__ void __launch_bounds__(kThreads) add_partials(Partials rows, Partials columns) {
+  wait_for_kernels_before();
   const unsigned number = blockIdx.x * kThreads + threadIdx.x;
   if (number >= rows.count + columns.count) return;
   const bool is_row = number < rows.count;
-  const Partials& partials = is_row ? rows : columns;
   const unsigned index = is_row ? number : number - rows.count;
+  const unsigned parts = is_row ? rows.parts : columns.parts;
+  const std::size_t stride = is_row ? rows.count : columns.count;
+  const float* const from = (is_row ? rows.from : columns.from) + index;
   float sum = 0;
-#pragma unroll 8
-  for (unsigned part = 0; part < partials.parts; ++part) {
-    sum += __ldg(partials.from + std::size_t{part} * partials.count + index);
-  }
-  partials.to[index] = sum;
+#pragma unroll 16
+  for (unsigned part = 0; part < parts; ++part) sum += __ldg(from + part * stride);
+  (is_row ? rows.to : columns.to)[index] = sum;
 }
 
-template <class Element>
-void launch_strips(const RowsView& matrix, const SignProducts& products, float* of_rows, float* of_columns,
-                   cudaStream_t stream) {
-  const unsigned strips = strips_in(matrix);
-  const unsigned blocks = strips * parts_in(matrix);
-  const MatrixView view = view_of(matrix.data, matrix.type, matrix.rows, matrix.columns);
-  const std::uint64_t by_columns = products.by_columns_seed;
-  const std::uint64_t by_rows = products.by_rows_seed;
-  if (products.of_rows != nullptr && products.of_columns != nullptr) {
-    add_strips<Element, true, true>
-        <<<blocks, kThreads, 0, stream>>>(view, by_columns, by_rows, strips, of_rows, of_columns);
-  } else if (products.of_rows != nullptr) {
-    add_strips<Element, true, false>
-        <<<blocks, kThreads, 0, stream>>>(view, by_columns, by_rows, strips, of_rows, of_columns);
+/// What a launch takes besides the kinds of sums that are wanted.
+struct PartialSums {
+  const RowsView& matrix;
+  const SignProducts& products;
+  float* of_rows;
+  float* of_columns;
+  cudaStream_t stream;
+};
+
+template <bool kRows, bool kColumns>
+void add_partial_sums(const PartialSums& to) {
+  const unsigned strips = strips_in(to.matrix);
+  const unsigned blocks = strips * parts_in(to.matrix);
+  const MatrixView view = view_of(to.matrix.data, to.matrix.type, to.matrix.rows, to.matrix.columns);
+  const auto run = [&](const char* name, auto kernel, unsigned threads, unsigned shared_bytes) {
+    const ChainedLaunch launch{.blocks = blocks, .threads = threads, .stream = to.stream, .shared_bytes = shared_bytes};
+    launch(name, kernel, view, to.products.by_columns_seed, to.products.by_rows_seed, strips, to.of_rows,
+           to.of_columns);
+  };
+  if (to.matrix.type == ElementType::float32) {
+    run("add_strips", add_strips<Float32, kRows, kColumns>, kThreads, 0);
+  } else if (!view.is_aligned) {
+    run("add_strips", add_strips<BFloat16, kRows, kColumns>, kThreads, 0);
   } else {
-    add_strips<Element, false, true>
-        <<<blocks, kThreads, 0, stream>>>(view, by_columns, by_rows, strips, of_rows, of_columns);
+    const auto kernel = add_tiles<kPartRows, kRows, kColumns>;
+    check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kTileSharedBytes),
+               "add_tiles");
+    run("add_tiles", kernel, kTileThreads, kTileSharedBytes);
   }
-  check_launch("add_strips");
 }
 
 }  // namespace
@@ -176,14 +190,17 @@ void multiply_signs(const RowsView& matrix, const SignProducts& products, void* 
   const std::uint64_t count = std::uint64_t{rows.count} + columns.count;
   if (count == 0) return;
   if (strips * parts > 0) {
-    if (matrix.type == ElementType::bfloat16) {
-      launch_strips<BFloat16>(matrix, products, of_rows, of_columns, on);
+    const PartialSums to{matrix, products, of_rows, of_columns, on};
+    if (rows.count > 0 && columns.count > 0) {
+      add_partial_sums<true, true>(to);
+    } else if (rows.count > 0) {
+      add_partial_sums<true, false>(to);
     } else {
-      launch_strips<Float32>(matrix, products, of_rows, of_columns, on);
+      add_partial_sums<false, true>(to);
     }
   }
-  add_partials<<<blocks_for(count, kThreads), kThreads, 0, on>>>(rows, columns);
-  check_launch("add_partials");
+  const ChainedLaunch launch{.blocks = blocks_for(count, kThreads), .threads = kThreads, .stream = on};
+  launch("add_partials", add_partials, rows, columns);
 }
 
 }  // namespace gnmr::kernels
