@@ -42,6 +42,7 @@ std::vector<RingRule> ring_rules(std::span<const DelayedTensor> tensors) {
                      .length = tensor.rule.history_length,
                      .interval = tensor.rule.update_interval,
                      .amax = tensor.amax,
+                     .totals = tensor.totals,
                      .margin = tensor.rule.margin,
                      .largest = formats::layout_of(tensor.rule.format).max,
                      .takes_newest = tensor.rule.choice == formats::AmaxChoice::newest});

@@ -17,7 +17,8 @@ struct RingRule {
   std::uint64_t first;  // slot of the ring, among those of all tensors
   std::uint32_t length;
   std::uint32_t interval;
-  std::uint32_t amax;  // index in `amaxes`
+  std::uint32_t amax;    // index in `amaxes`
+  std::uint32_t totals;  // index in `totals`
   std::int32_t margin;
   float largest;  // number of the format
   bool takes_newest;

@@ -29,16 +29,41 @@ __device__ __forceinline__ float scale_of(const RingRule& rule, float amax) {
   return amax > 0 ? fmaxf(__fdiv_rn(amax, rule.largest), kSmallestScale) : 1.0f;
 }
 
-/// The amax that makes the scale, in every lane.
+/// The largest or newest of a history that takes in this amax, in every lane; 0 where it is empty.
 __device__ __forceinline__ float chosen_amax(const RingRule& rule, const RingState& state, const float* ring,
-                                             unsigned lane) {
-  if (rule.takes_newest) return ring[state.next == 0 ? rule.length - 1 : state.next - 1];
+                                             float amax, unsigned lane) {
+  const bool enters = isfinite(amax);
+  if (rule.takes_newest && enters) return amax;
+  if (rule.takes_newest) return state.size == 0 ? 0.0f : ring[state.next == 0 ? rule.length - 1 : state.next - 1];
   // Magnitudes as bits are ordered as numbers; there may be a -0.
-  unsigned largest = 0;
+  unsigned largest = enters ? __float_as_uint(amax) & 0x7fffffffu : 0u;
   for (unsigned slot = lane; slot < state.size; slot += kWarpLanes) {
-    largest = max(largest, __float_as_uint(ring[slot]) & 0x7fffffffu);
+    const bool leaves = enters && slot == state.next;  // of a full ring, the oldest
+    if (!leaves) largest = max(largest, __float_as_uint(ring[slot]) & 0x7fffffffu);
   }
   return __uint_as_float(__reduce_max_sync(0xffffffffu, largest));
+}
+
+/// What an observation does to the scale.
+struct Renewal {
+  float scale;     // the new one; 0: the scale stays
+  bool is_answer;  // the old one does not fit, and may be renewed for that
+  bool is_due;     // it is anyway
+};
+
+/// The same in every lane; nothing is written.
+__device__ __forceinline__ Renewal renewal(const RingRule& rule, const RingState& state, const float* ring, float amax,
+                                           const formats::Refresh& refresh, unsigned lane) {
+  const bool is_due = state.observations % rule.interval == 0;
+  const std::uint32_t debt = state.debt > 0 ? state.debt - 1 : 0;
+  const bool may_refresh =
+      refresh.factor > 0 && state.observations > 0 && debt + refresh.gap <= refresh.burst * refresh.gap;
+  if (!is_due && !may_refresh) return {0, false, false};
+  const float chosen = chosen_amax(rule, state, ring, amax, lane);
+  if (!(chosen > 0)) return {0, false, is_due};
+  const float fresh = fminf(fmaxf(ldexpf(scale_of(rule, chosen), rule.margin), kSmallestScale), kLargestScale);
+  const bool misfits = fresh > __fmul_rn(refresh.factor, state.scale) || fresh < __fmul_rn(0.5f, state.scale);
+  return {is_due || misfits ? fresh : 0.0f, may_refresh && misfits, is_due};
 }
 
 /// A warp a tensor.
@@ -52,32 +77,36 @@ __global__ void __launch_bounds__(kThreads)
   if (amax < 0) return;
   RingState state = tensors.states[tensor];
   float* const ring = tensors.slots + rule.first;
+  const Renewal now = renewal(rule, state, ring, amax, refresh, lane);
+  __syncwarp();  // every lane has read the state and its ring
+  if (lane != 0) return;
   if (isfinite(amax)) {
-    if (lane == 0) ring[state.next] = amax;
+    ring[state.next] = amax;
     state.next = state.next + 1 == rule.length ? 0 : state.next + 1;
     state.size = min(state.size + 1, rule.length);
   }
-  const bool is_due = state.observations % rule.interval == 0;
   if (state.debt > 0) --state.debt;
-  const bool may_refresh =
-      refresh.factor > 0 && state.observations > 0 && state.debt + refresh.gap <= refresh.burst * refresh.gap;
-  ++state.observations;
-  __syncwarp();  // every lane has read the state, and sees the new amax
-  if ((is_due || may_refresh) && state.size > 0) {
-    const float chosen = chosen_amax(rule, state, ring, lane);
-    if (chosen > 0) {
-      const float renewed = fminf(fmaxf(ldexpf(scale_of(rule, chosen), rule.margin), kSmallestScale), kLargestScale);
-      const bool is_stale = renewed > __fmul_rn(refresh.factor, state.scale) || renewed < __fmul_rn(0.5f, state.scale);
-      if (may_refresh && is_stale) {
-        state.debt += refresh.gap;
-        if (!is_due) ++state.refreshes;
-      }
-      if (is_due || is_stale) state.scale = renewed;
-    }
+  if (now.is_answer) {
+    state.debt += refresh.gap;
+    if (!now.is_due) ++state.refreshes;
   }
-  if (lane != 0) return;
+  ++state.observations;
+  if (now.scale > 0) state.scale = now.scale;
   tensors.states[tensor] = state;
   tensors.scales[tensor] = state.scale;
+}
+
+/// A warp a tensor; several may have the same totals.
+__global__ void __launch_bounds__(kThreads)
+    leave_out(Tensors tensors, const float* __restrict__ amaxes, formats::Refresh refresh, ErrorTotals* totals) {
+  const unsigned tensor = blockIdx.x * kWarps + threadIdx.x / kWarpLanes;
+  const unsigned lane = threadIdx.x % kWarpLanes;
+  if (tensor >= tensors.count) return;
+  const RingRule rule = tensors.rules[tensor];
+  const float amax = amaxes[rule.amax];
+  if (!(amax >= 0)) return;
+  const Renewal next = renewal(rule, tensors.states[tensor], tensors.slots + rule.first, amax, refresh, lane);
+  if (lane == 0 && next.is_answer) totals[rule.totals] = {0, 0, 0};
 }
 
 /// `amax` null: that of the tensor among `amaxes`.
@@ -156,6 +185,14 @@ void DelayedScales::observe(const float* amaxes, void* stream, const formats::Re
   observe_amaxes<<<blocks_for(impl_->count(), kWarps), kThreads, 0, stream_of(stream)>>>(impl_->tensors(), amaxes,
                                                                                          refresh);
   check_launch("observe_amaxes");
+}
+
+void DelayedScales::leave_out_answered(const float* amaxes, const formats::Refresh& refresh, ErrorTotals* totals,
+                                       void* stream) const {
+  if (impl_->count() == 0 || !(refresh.factor > 0)) return;
+  leave_out<<<blocks_for(impl_->count(), kWarps), kThreads, 0, stream_of(stream)>>>(impl_->tensors(), amaxes, refresh,
+                                                                                    totals);
+  check_launch("leave_out");
 }
 
 std::vector<formats::DelayedState> DelayedScales::save(void* stream) const {

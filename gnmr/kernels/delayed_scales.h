@@ -7,7 +7,8 @@
 //                  delayed.scales() + tensor as its `given_scale`. Before anything was observed the amax is found
 //                  first, and delayed.first_scale(tensor, found, stream) makes a scale of it ...
 //              ... the largest of all ranks, where there are any ...
-//              delayed.observe(amaxes, stream);
+//              delayed.leave_out_answered(amaxes, refresh, totals, stream);   // where errors were measured
+//              delayed.observe(amaxes, stream, refresh);
 //
 // Goals: formats::observe_amax (gnmr/formats/delayed_scaling.h) bit for bit, all tensors in one launch; states that can
 // be saved and loaded as that header has them. Nothing waits for the device but the constructor, `save` and `load`.
@@ -24,6 +25,7 @@
 #include <vector>
 
 #include "gnmr/formats/delayed_scaling.h"
+#include "gnmr/kernels/row_errors.h"
 
 namespace gnmr::kernels {
 
@@ -31,7 +33,8 @@ namespace gnmr::kernels {
 /// tensor each and share an amax.
 struct DelayedTensor {
   formats::DelayedScaling rule = {};
-  std::uint32_t amax = 0;  // index in `amaxes`
+  std::uint32_t amax = 0;    // index in `amaxes`
+  std::uint32_t totals = 0;  // index in `totals`: the errors of the GEMM that it is an operand of
 };
 
 /// Sets all to -1: none seen.
@@ -63,6 +66,11 @@ class DelayedScales {
   /// Takes in amaxes[index] of every tensor, as formats::observe_amax; where it is negative none was seen, and the
   /// tensor stays as it is.
   void observe(const float* amaxes, void* stream, const formats::Refresh& refresh = {});
+
+  /// Before `observe`: totals[index] of every tensor whose scale that will renew because it no longer fits
+  /// (formats::renewal_answers) becomes that of nothing measured.
+  void leave_out_answered(const float* amaxes, const formats::Refresh& refresh, ErrorTotals* totals,
+                          void* stream) const;
 
   /// The states after all observations so far; waits for the stream.
   std::vector<formats::DelayedState> save(void* stream) const;

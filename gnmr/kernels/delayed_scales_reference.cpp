@@ -25,4 +25,14 @@ void reference_observe(std::span<const DelayedTensor> tensors, std::span<const f
   }
 }
 
+void reference_leave_out_answered(std::span<const DelayedTensor> tensors, std::span<const float> amaxes,
+                                  std::span<const formats::DelayedState> states, const formats::Refresh& refresh,
+                                  std::span<ErrorTotals> totals) {
+  for (std::size_t tensor = 0; tensor < tensors.size(); ++tensor) {
+    const bool is_answered =
+        formats::renewal_answers(tensors[tensor].rule, amaxes[tensors[tensor].amax], states[tensor], refresh);
+    if (is_answered) totals[tensors[tensor].totals] = {};
+  }
+}
+
 }  // namespace gnmr::kernels

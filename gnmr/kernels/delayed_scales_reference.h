@@ -20,4 +20,9 @@ void reference_observe(std::span<const DelayedTensor> tensors, std::span<const f
                        std::span<formats::DelayedState> states, std::span<float> scales,
                        const formats::Refresh& refresh = {});
 
+/// As `DelayedScales::leave_out_answered`.
+void reference_leave_out_answered(std::span<const DelayedTensor> tensors, std::span<const float> amaxes,
+                                  std::span<const formats::DelayedState> states, const formats::Refresh& refresh,
+                                  std::span<ErrorTotals> totals);
+
 }  // namespace gnmr::kernels

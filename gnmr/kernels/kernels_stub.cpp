@@ -131,6 +131,7 @@ const float* DelayedScales::scales() const { refuse(); }
 void DelayedScales::first_scales(const float*, void*) { refuse(); }
 void DelayedScales::first_scale(std::uint32_t, const float*, void*) { refuse(); }
 void DelayedScales::observe(const float*, void*, const formats::Refresh&) { refuse(); }
+void DelayedScales::leave_out_answered(const float*, const formats::Refresh&, ErrorTotals*, void*) const { refuse(); }
 std::vector<formats::DelayedState> DelayedScales::save(void*) const { refuse(); }
 void DelayedScales::load(std::span<const formats::DelayedState>, void*) { refuse(); }
 

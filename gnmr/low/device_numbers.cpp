@@ -55,7 +55,9 @@ DeviceNumbers::DeviceNumbers(const FrontEnd& front_end, std::size_t layers, cons
       const std::size_t amax = layer * kOperandCount + static_cast<std::size_t>(operand);
       delayed_index_[cast_index(layer, static_cast<Product>(product), place)] =
           static_cast<std::uint32_t>(tensors.size());
-      tensors.push_back({rule.delayed_scaling(), static_cast<std::uint32_t>(amax)});
+      tensors.push_back({.rule = rule.delayed_scaling(),
+                         .amax = static_cast<std::uint32_t>(amax),
+                         .totals = static_cast<std::uint32_t>(layer * kErrorPlaces + product)});
     });
   }
   if (tensors.empty()) return;
@@ -70,6 +72,11 @@ void DeviceNumbers::begin_step() {
   kernels::clear_amaxes(amaxes_.floats(), static_cast<std::uint64_t>(amaxes_.count()), front_end_.stream(bytes_));
   std::fill(seen_.begin(), seen_.end(), std::uint8_t{0});
   statistics_ = {};
+}
+
+void DeviceNumbers::leave_out_answered(const formats::Refresh& refresh) {
+  if (delayed_ == nullptr) return;
+  delayed_->leave_out_answered(amaxes_.floats(), refresh, error(0, 0).totals, front_end_.stream(bytes_));
 }
 
 void DeviceNumbers::end_step(const formats::Refresh& refresh) {

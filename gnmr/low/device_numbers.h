@@ -55,6 +55,9 @@ class DeviceNumbers {
   /// Forgets what was measured.
   void begin_step();
 
+  /// Before the end of the step: errors of GEMMs that this will answer with a new scale count as not measured.
+  void leave_out_answered(const formats::Refresh& refresh);
+
   /// Histories and scales take in the amaxes of the step; `refresh`: when a scale is renewed early.
   void end_step(const formats::Refresh& refresh = {});
 

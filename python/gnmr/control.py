@@ -273,6 +273,7 @@ class Control:
             steps.strategy.catch_up()
         except Exception as fault:
             steps.say(f"the last step was not decided: {fault}")
+        steps.strategy.end()
         for one in steps.settled:
             self.listeners.notify(one, self)
         self._hook.remove()

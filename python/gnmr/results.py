@@ -4,11 +4,12 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import Any
 
 from gnmr._core import Error
 
 _ON_THE_WAY = ("total_norm", "clip_coefficient")  # of a step with lag 1
+_AWAITED = (*_ON_THE_WAY, "applied")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +56,11 @@ class LateResult(StepResult):
     numbers: Callable[[], tuple[float, float]]  # these two, which it waits for
 
     def wait(self) -> StepResult:
-        return self._with(*self.numbers())
+        return self._with(*self.numbers(), self.applied)
 
-    def _with(self, total_norm: float, clip_coefficient: float) -> StepResult:
-        known = {name: getattr(self, name) for name in StepResult.__slots__ if name not in _ON_THE_WAY}
-        return StepResult(total_norm=total_norm, clip_coefficient=clip_coefficient, **known)
+    def _with(self, total_norm: float, clip_coefficient: float, applied: bool) -> StepResult:
+        known = {name: getattr(self, name) for name in StepResult.__slots__ if name not in _AWAITED}
+        return StepResult(total_norm=total_norm, clip_coefficient=clip_coefficient, applied=applied, **known)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Copies and pickles have the numbers, which are waited for."""
@@ -67,12 +68,12 @@ class LateResult(StepResult):
         return StepResult, tuple(getattr(known, name) for name in StepResult.__slots__)
 
     def __repr__(self) -> str:
-        return f"<on its way: {self._with(math.nan, math.nan)!r}>"
+        return f"<on its way: {self._with(math.nan, math.nan, self.applied)!r}>"
 
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
-    def __getattr__(self, name: str) -> NoReturn:
+    def __getattr__(self, name: str) -> Any:
         # What is not set.
         if name not in _ON_THE_WAY:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
@@ -80,3 +81,26 @@ class LateResult(StepResult):
             f"{name} of step {self.step} is on its way (lag 1): result.wait().{name} waits for it; ctl.total_norm is "
             "the norm on its device, without a wait"
         )
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
+class GatedResult(LateResult):
+    """Of a step that a gate on a device may hold: reading `applied` waits for it."""
+
+    applied: bool = field(init=False)
+    is_applied: Callable[[], bool]  # which waits
+
+    def __repr__(self) -> str:
+        return f"<on its way: {self._with(math.nan, math.nan, True)!r}>"
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+    def __getattr__(self, name: str) -> Any:
+        return self.is_applied() if name == "applied" else LateResult.__getattr__(self, name)
+
+
+def gated(result: LateResult, is_applied: Callable[[], bool]) -> GatedResult:
+    """The result where that says, and waits for, whether its update is made."""
+    known = {name: getattr(result, name) for name in StepResult.__slots__ if name not in (*_ON_THE_WAY, "applied")}
+    return GatedResult(numbers=result.numbers, is_applied=is_applied, **known)

@@ -58,6 +58,8 @@ void bind_options(nb::module_& module);
 void bind_types(nb::module_& module);
 void bind_step(nb::module_& module);
 void bind_supervisor(nb::module_& module);
+void bind_host_gate(nb::module_& module);
+void bind_device_gate(nb::module_& module);
 void bind_control(nb::module_& module);
 void bind_trace(nb::module_& module);
 void bind_formats(nb::module_& module);

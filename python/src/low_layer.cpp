@@ -272,12 +272,19 @@ void LowLayer::add_square(nb::handle matrix) {
   }
 }
 
+/// On a device, and without a wait: errors that the end of the step answers with a new scale were not measured.
+void LowLayer::leave_out_answered() const {
+  const OnDeviceOf current(*front_end_, paths_.numbers->matrix());
+  paths_.numbers->leave_out_answered(refresh_);
+}
+
 std::array<ErrorSums, kProductCount> LowLayer::error_sums() const {
   std::array<ErrorSums, kProductCount> sums;
   for (std::size_t product = 0; product < kProductCount; ++product) {
     if (!paths_.is_stale(static_cast<Product>(product), refresh_)) sums[product] = paths_.measured[product].error;
   }
-  if (paths_.numbers == nullptr || !used_device_) return sums;
+  if (!has_sums_on_device()) return sums;
+  leave_out_answered();
   const Matrix copy = front_end_->bytes_on_host(paths_.numbers->matrix());
   const low::HostNumbers numbers = low::DeviceNumbers::from_bytes(
       {static_cast<const std::byte*>(copy.data), static_cast<std::size_t>(copy.rows)}, 1);
@@ -291,7 +298,7 @@ std::array<ErrorSums, kProductCount> LowLayer::error_sums() const {
 std::optional<double> LowLayer::square() const {
   const low::ProductMeasurement& measured = paths_.measured.front();
   if (!measured.sampled) return std::nullopt;
-  if (paths_.numbers == nullptr || !used_device_) return measured.squared_norm;
+  if (!has_sums_on_device()) return measured.squared_norm;
   const Matrix copy = front_end_->bytes_on_host(paths_.numbers->matrix());
   return low::DeviceNumbers::from_bytes({static_cast<const std::byte*>(copy.data), static_cast<std::size_t>(copy.rows)},
                                         1)
@@ -299,12 +306,14 @@ std::optional<double> LowLayer::square() const {
 }
 
 nb::object LowLayer::sums_on_device() const {
-  return paths_.numbers != nullptr && used_device_ ? tensor_of(paths_.numbers->matrix()) : nb::none();
+  return has_sums_on_device() ? tensor_of(paths_.numbers->matrix()) : nb::none();
 }
 
 nb::object LowLayer::patrol_sums() const {
   constexpr double kNothing = std::numeric_limits<double>::quiet_NaN();
-  if (const nb::object bytes = sums_on_device(); !bytes.is_none()) {
+  if (has_sums_on_device()) {
+    leave_out_answered();
+    const nb::object bytes = sums_on_device();
     const nb::object numbers = bytes.attr("narrow")(0, 3 * sizeof(double), 3 * kProductCount * sizeof(double));
     const nb::object sums = numbers.attr("view")(nb::module_::import_("torch").attr("float64")).attr("view")(-1, 3);
     return sums.attr("narrow")(1, 0, 2).attr("where")(sums.attr("narrow")(1, 2, 1).attr("gt")(0), kNothing);

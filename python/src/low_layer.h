@@ -102,8 +102,8 @@ class LowLayer {
   /// The same by samples: how far the low result of a GEMM of two operands is from what the high path would make.
   void add_sampled_error(std::size_t product, nb::handle low, nb::handle left, nb::handle right);
 
-  /// What was measured in this step; waits for a device. One sum per GEMM, on the host without those of stale scales,
-  /// which the end of the step renews; the squared norm, where there is one.
+  /// What was measured in this step; waits for a device. One sum per GEMM, without those of stale scales, which the end
+  /// of the step renews; the squared norm, where there is one.
   std::array<low::ErrorSums, recipes::kProductCount> error_sums() const;
   std::optional<double> square() const;
   bool has_square() const { return paths_.measured.front().sampled; }
@@ -124,6 +124,8 @@ class LowLayer {
  private:
   void settle(const low::Matrix& on);
   low::ErrorPlace error_place(std::size_t product, const low::Matrix& on);
+  bool has_sums_on_device() const { return paths_.numbers != nullptr && used_device_; }
+  void leave_out_answered() const;
   std::vector<formats::DelayedState> states() const;
   bool has_history() const;
 

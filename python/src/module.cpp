@@ -13,6 +13,8 @@ NB_MODULE(_core, module) {
   bind_types(module);          // core/types.h, io/glob.h
   bind_step(module);           // core/step.h
   bind_supervisor(module);     // run/supervisor.h
+  bind_host_gate(module);      // core/host_gate.h
+  bind_device_gate(module);    // kernels/signals.h
   bind_control(module);        // run/control_file.h, run/control_signals.h
   bind_trace(module);          // io/trace.h, io/units_json.h
   bind_formats(module);        // formats/cast.h

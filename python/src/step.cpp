@@ -5,6 +5,26 @@
 #include "values.h"
 
 namespace gnmr::python {
+namespace {
+
+nb::bytes bytes_of(const std::vector<std::uint8_t>& values) { return nb::bytes(values.data(), values.size()); }
+
+}  // namespace
+
+PlanValue::PlanValue(const StepPlan& from)
+    : plan(from), measure(copied(from.measure)), gate_flags(copied(from.gate_flags)) {
+  plan.path = {};
+  plan.recovered = plan.measure = {};
+  plan.gate_flags = {};
+  plan.error_limits = {};
+}
+
+StepPlan PlanValue::view() const {
+  StepPlan seen = plan;
+  seen.measure = measure;
+  seen.gate_flags = gate_flags;
+  return seen;
+}
 
 OutcomeValue::OutcomeValue(const Outcome& from)
     : step(from.step),
@@ -21,15 +41,21 @@ OutcomeValue::OutcomeValue(const Outcome& from)
       decision(from.decision) {}
 
 void bind_step(nb::module_& module) {
-  nb::class_<StepPlan>(module, "StepPlan", "A step before it runs.")
-      .def_ro("step", &StepPlan::step)
-      .def_ro("batch", &StepPlan::batch, "from 1; random numbers and data go by it")
-      .def_ro("again", &StepPlan::again, "the batch has run before")
+  nb::class_<PlanValue>(module, "StepPlan", "A step before it runs.")
+      .def_prop_ro("step", [](const PlanValue& self) { return self.plan.step; })
       .def_prop_ro(
-          "measure", [](const StepPlan& self) { return copied(self.measure); },
-          "units in recovery whose low path is to be measured beside the step; to be read before the next call")
+          "batch", [](const PlanValue& self) { return self.plan.batch; }, "from 1; random numbers and data go by it")
       .def_prop_ro(
-          "run", [](const StepPlan& self) { return to_string(self.pass); }, "step, replay or trial");
+          "again", [](const PlanValue& self) { return self.plan.again; }, "the batch has run before")
+      .def_ro("measure", &PlanValue::measure, "units in recovery whose low path is to be measured beside the step")
+      .def_prop_ro(
+          "may_hold", [](const PlanValue& self) { return self.plan.hold != HoldRule::never; },
+          "lag 1: whether a gate may hold the update")
+      .def_prop_ro(
+          "gate_flags", [](const PlanValue& self) { return bytes_of(self.gate_flags); },
+          "lag 1: what a gate knows, one byte per unit")
+      .def_prop_ro(
+          "run", [](const PlanValue& self) { return to_string(self.plan.pass); }, "step, replay or trial");
   nb::class_<Finding>(module, "Finding", "A unit with an error above its limit.")
       .def_ro("unit", &Finding::unit)
       .def_ro("site", &Finding::site)

@@ -107,7 +107,7 @@ using Class = nb::class_<Supervisor>;
 void bind_steps(Class& supervisor) {
   supervisor
       .def(
-          "begin", [](Supervisor& self, std::int64_t step) { return StepPlan(self.begin(step)); }, "step"_a,
+          "begin", [](Supervisor& self, std::int64_t step) { return PlanValue(self.begin(step)); }, "step"_a,
           "The step begins, or its rerun where the last report asked for one.")
       .def_prop_ro(
           "high", [](const Supervisor& self) { return copied(self.high()); },

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decisions and outcomes as values that Python may keep: the core's own are views that end with the next step.
+// Plans, decisions and outcomes as values that Python may keep: the core's own are views that end with the next step.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,17 @@
 #include "gnmr/core/types.h"
 
 namespace gnmr::python {
+
+struct PlanValue {
+  explicit PlanValue(const StepPlan& from);
+
+  /// With views of this value. Paths, and limits of errors, which no gate of Python has, are left out.
+  StepPlan view() const;
+
+  StepPlan plan;  // without views
+  std::vector<UnitIndex> measure;
+  std::vector<std::uint8_t> gate_flags;  // where the plan may hold the update
+};
 
 struct DecisionValue {
   DecisionValue() = default;

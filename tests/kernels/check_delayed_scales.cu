@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Delayed scales on the device against gnmr/formats, bit for bit, over many steps.
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -30,6 +31,12 @@ bool same_states(const std::vector<DelayedState>& a, const std::vector<DelayedSt
   return true;
 }
 
+bool same_totals(const std::vector<ErrorTotals>& a, const std::vector<ErrorTotals>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const ErrorTotals& one, const ErrorTotals& other) {
+    return one.difference == other.difference && one.reference == other.reference && one.measured == other.measured;
+  });
+}
+
 std::vector<DelayedTensor> random_tensors(Random& random, std::size_t count, std::size_t amaxes) {
   std::vector<DelayedTensor> tensors;
   for (std::size_t i = 0; i < count; ++i) {
@@ -38,7 +45,8 @@ std::vector<DelayedTensor> random_tensors(Random& random, std::size_t count, std
                                 .update_interval = random.pick<std::uint32_t>({1, 1, 2, 7}),
                                 .choice = random.pick({AmaxChoice::largest, AmaxChoice::newest}),
                                 .margin = random.pick({0, 0, 1, 3, -2, 200, -200})},
-                       .amax = static_cast<std::uint32_t>(random.below(amaxes))});
+                       .amax = static_cast<std::uint32_t>(random.below(amaxes)),
+                       .totals = static_cast<std::uint32_t>(random.below(count))});
   }
   return tensors;
 }
@@ -62,6 +70,7 @@ std::string check_run(Random& random, std::size_t count, int steps) {
   std::vector<float> scales(count, 1.0f);
   DelayedScales delayed(tensors);
   OnDevice<float> on_device(amax_count);
+  OnDevice<ErrorTotals> totals_on_device(count);
   const formats::Refresh refresh{.factor = random.pick({0.0f, 1.0f, 1.25f, 3.0f}),
                                  .burst = random.pick<std::uint32_t>({1, 2, 4}),
                                  .gap = random.pick<std::uint32_t>({0, 1, 3, 10})};
@@ -79,6 +88,12 @@ std::string check_run(Random& random, std::size_t count, int steps) {
       must(cudaDeviceSynchronize());
       if (!same_bits(scales_on(delayed, count), scales)) return "first scales of step " + std::to_string(step);
     }
+    std::vector<ErrorTotals> totals(count, ErrorTotals{1.5, 2, 3});
+    totals_on_device.put(totals);
+    delayed.leave_out_answered(on_device.data(), refresh, totals_on_device.data(), nullptr);
+    reference_leave_out_answered(tensors, amaxes, states, refresh, totals);
+    must(cudaDeviceSynchronize());
+    if (!same_totals(totals_on_device.get(), totals)) return "errors that step " + std::to_string(step) + " answers";
     delayed.observe(on_device.data(), nullptr, refresh);
     reference_observe(tensors, amaxes, states, scales, refresh);
     must(cudaDeviceSynchronize());

@@ -42,6 +42,31 @@ TEST(DelayedScales, AreFirstThoseOfTheTensor) {
   EXPECT_EQ(scales, (std::vector<float>{3, 5, 1}));
 }
 
+TEST(DelayedScales, LeaveOutErrorsThatANewScaleAnswers) {
+  const formats::DelayedScaling rule{.format = Format::e4m3, .history_length = 4, .update_interval = 100};
+  const std::vector<DelayedTensor> tensors{{.rule = rule, .amax = 0, .totals = 2},
+                                           {.rule = rule, .amax = 1, .totals = 0},
+                                           {.rule = rule, .amax = 2, .totals = 1},
+                                           {.rule = rule, .amax = 3, .totals = 1}};
+  const formats::Refresh refresh{.factor = 1.25f};
+  std::vector<DelayedState> states(4);
+  std::vector<float> scales(4, 1.0f);
+  reference_observe(tensors, std::vector<float>{448, 448, 448, 448}, states, scales, refresh);
+  const auto measured = [&](const std::vector<float>& amaxes, const formats::Refresh& with) {
+    std::vector<ErrorTotals> totals(3, ErrorTotals{0.5, 8, 1});
+    reference_leave_out_answered(tensors, amaxes, states, with, totals);
+    std::vector<bool> found;
+    for (const ErrorTotals& one : totals) found.push_back(one.measured > 0);
+    return found;
+  };
+  using Found = std::vector<bool>;
+  EXPECT_EQ(measured({448 * 1.2f, 448, 100, -1}, refresh), (Found{true, true, true}));
+  EXPECT_EQ(measured({448 * 2, 448, 448, 448}, refresh), (Found{true, true, false}));
+  EXPECT_EQ(measured({448, 448 * 2, 448, 448 * 2}, refresh), (Found{false, false, true}));
+  EXPECT_EQ(measured({448, 448 * 2, 448, 448 * 2}, {}), (Found{true, true, true}));
+  EXPECT_EQ(measured({-1, -1, -1, -1}, refresh), (Found{true, true, true}));
+}
+
 TEST(DelayedRings, KeepStatesAsTheyWere) {
   gnmr::testing::Random random(41);
   std::vector<DelayedTensor> tensors;

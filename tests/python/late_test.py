@@ -228,7 +228,7 @@ def test_a_result_can_be_kept() -> None:
 
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(gnmr.Error, match="guard.*lag=0"):
-        gnmr.attach(make_model(), lag=1, guard="skip", quiet=True)
+        gnmr.attach(make_model(), lag=1, guard="clip", quiet=True)
     with pytest.raises(gnmr.Error, match="lag"):
         gnmr.attach(make_model(), lag=2, quiet=True)
 

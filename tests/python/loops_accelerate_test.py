@@ -221,3 +221,17 @@ def test_what_is_refused(kind: str) -> None:
     watched.accelerator.state.distributed_type = accelerate.DistributedType[kind]
     with pytest.raises(gnmr.Error, match="norms"):
         adapter.attach(watched.accelerator, watched.model)
+
+
+def test_held_updates_with_lag_1() -> None:
+    """Accelerate's optimizer asks as torch's own does."""
+    watched = Loop()
+    options = {**low_path(watched.model), **OPTIONS, "lag": 1, "guard": "skip", "patrol": 0.0}
+    loop = adapter.attach(watched.accelerator, watched.model, **options)
+    watched.run(9)
+    before = weights(watched.model)
+    watched.run(1, overflow_at=10)
+    assert same(before, weights(watched.model)) and loop.ctl.steps == 10
+    watched.run(2)
+    assert not same(before, weights(watched.model))
+    assert all(bool(one.isfinite().all()) for one in weights(watched.model))

@@ -9,14 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from devices import cpu_only
+from devices import needs_own_low_path
 from small_model import batch, make_model
 from torch import nn
 from torch.nn import functional
 
 import gnmr
-
-pytestmark = cpu_only
 
 GROWS, GROWS_AGAIN = 20, 40  # from these steps on inputs are four times as large as before
 E4M3_MOST = 448.0
@@ -25,6 +23,7 @@ E4M3_MOST = 448.0
 @pytest.fixture
 def recipe(tmp_path: Path) -> str:
     """fp8-delayed, but scales are updated every hundred steps."""
+    needs_own_low_path("fp8-delayed")
     rule = {"scaling": "delayed", "history": 16, "interval": 100, "choice": "largest", "margin": 0}
     operands = {"input": "e4m3", "weight": "e4m3", "output_gradient": "e5m2"}
     rules = {name: {"format": format, **rule} for name, format in operands.items()}

@@ -73,6 +73,12 @@ class PendingExchange:
         """The sums of the numbers where they are added up: without a wait on a device."""
         return self.total.where_it_is()[len(_HEAD) : len(_HEAD) + self.count]
 
+    def trouble(self, ranks: int) -> Tensor:
+        """There too: above 0 where a rank reports a failure, skips the step or differs."""
+        head = self.total.where_it_is()
+        differ = head[_AT["checksums"]] - ranks * head[_AT["rank 0's checksum"]]
+        return head[: len(_KINDS) + 1].sum() + differ.abs()
+
 
 class Exchange:
     """The all-reduce of all ranks."""

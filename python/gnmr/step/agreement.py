@@ -26,6 +26,7 @@ class Agreement:
     def __init__(self, steps: "Steps", exchange: Exchange | None) -> None:
         self.exchange = exchange
         self._steps = steps
+        self.begun_checksum = 0  # when the step that goes on began
         self._differences = 0  # decisions of a rank that were not those of rank 0
         self._has_warned = False  # of copies with different gradients
 

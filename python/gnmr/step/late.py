@@ -5,7 +5,7 @@
                 are set for step t + 1
 
 Goals: the host goes on while the device, and the other ranks, are still at it; every rank learns of a fault in the same
-step. Non-goals: holding a step (the update is somebody else's, and does not wait), so there is neither trial nor guard.
+step. Non-goals: running a batch again: it is the loop's, so there is no trial, and `skip` is the only guard.
 """
 
 import math
@@ -18,10 +18,11 @@ from torch import Tensor
 
 from gnmr._core import Error
 from gnmr.low.device_stream import OnItsWay
-from gnmr.norms.local_sums import LocalSums, OutputSquares
+from gnmr.norms.local_sums import LocalSums, OutputSquares, moved
 from gnmr.ranks.exchange import PendingExchange, RankStatus
-from gnmr.results import LateResult, StepResult, limit_of
+from gnmr.results import LateResult, StepResult, gated, limit_of
 from gnmr.step import registrations
+from gnmr.step.gate import Gate
 from gnmr.step.patrol import PatrolErrors
 from gnmr.step.prompt import Prompt
 from gnmr.step.rerun import ErrorSquares, Rerun, is_number, number_of
@@ -40,6 +41,7 @@ class PendingStep:
     outputs: OutputSquares | None = None
     patrolled: PatrolErrors | None = None  # on this rank
     exchange: PendingExchange | None = None  # None: there is one process
+    held: bool | OnItsWay | None = False  # by its gate: a number above 0; None: it cannot be
     clip_failure: Exception | None = None  # of this rank alone
     differences_settled: bool = False  # rank 0's state was taken over since: what differs in it is no news
 
@@ -58,6 +60,8 @@ class Late:
         self._settling: PendingStep | None = None  # what is being decided
         self._all_want_reruns = False  # all ranks call `trial`, and nobody has asked for lag 1
         self._has_warned = False  # that there are no trials
+        # None: no step is ever held.
+        self._gate = Gate(steps, self._decide_before) if self._parts.supervisor.options.guard != "none" else None
 
     def step(
         self, max_norm: float | None, skipped: bool, loss: float | Tensor | None, rerun: Rerun | None = None
@@ -86,6 +90,8 @@ class Late:
                 if self._frozen:
                     pending.outputs = OutputSquares({index: switch.output_number for index, switch in self._frozen})
                 try:
+                    if self._gate is not None:
+                        self._judge_alone(pending, self._gate)
                     if local is not None and local.device is not None:
                         local.finish(limit)  # on the device, by sums that the host has not seen
                     elif not math.isinf(limit):
@@ -106,10 +112,10 @@ class Late:
             if steps.settled
             else StepResult(0, recovered=steps.names(supervisor.recovered), standing=steps.names(supervisor.standing))
         )
-        return LateResult(
+        result = LateResult(
             step=pending.step,
             numbers=lambda: self._numbers(pending),
-            applied=not skipped,
+            applied=not skipped and pending.held is not True,
             alarmed=decided.alarmed,
             admitted=decided.admitted,
             released=decided.released,
@@ -119,6 +125,9 @@ class Late:
             would_be=decided.would_be,
             decided_step=decided.decided_step,
         )
+        if isinstance(pending.held, OnItsWay):
+            return gated(result, lambda: not self._is_held(pending, asks=True))
+        return result
 
     def _settle(self, pending: PendingStep) -> None:
         """Waits for the numbers of a step, and has it decided."""
@@ -139,11 +148,13 @@ class Late:
             result = StepResult(pending.step, applied=not pending.status.skipped, loss=loss, decided_step=pending.step)
         else:
             total, coefficient = gradients.numbers.clip(pending.limit)
+            is_held = self._gate is not None and self._is_held(pending)
             outcome = supervisor.report(
                 pending.step,
                 gradients.numbers.norms,
                 gradients.numbers.sampled,
                 errors,
+                held=is_held,
                 loss=loss,
                 clip_coefficient=None if math.isinf(pending.limit) else coefficient,
             )
@@ -153,7 +164,8 @@ class Late:
                 pending.step,
                 total,
                 coefficient,
-                alarmed=outcome.alarmed,
+                not is_held,
+                outcome.alarmed,
                 loss=loss,
                 decided_step=pending.step,
             )
@@ -172,14 +184,74 @@ class Late:
             numbers.replace(local.values or local.on_host(), local.sampled)
         return numbers.clip(pending.limit)
 
+    # The gate.
+
+    def _decide_before(self) -> None:
+        before, self._pending = self._pending, None
+        if before is not None:
+            self._settle(before)
+
+    def _judge_alone(self, pending: PendingStep, gate: Gate) -> None:
+        """Whether the update is held, by the norms of this process."""
+        gradients, local = self._parts.gradients, pending.local
+        assert local is not None
+        if local.device is None:
+            gate.stand(torch.device("cpu"))
+            gradients.numbers.replace(local.on_host(), local.sampled)
+            if pending.outputs is not None:
+                gradients.set_outputs(pending.outputs.on_host())
+            pending.held = gate.holds(pending.limit)
+            return
+        gate.stand(local.device.device)
+        squares, sampled = local.where_they_are()[: len(self._steps.units)].clone(), bytearray(local.sampled)
+        for index, switch in self._frozen:
+            square = switch.output_number
+            squares[index], sampled[index] = (0.0 if square is None else square), square is not None
+        pending.held = gate.judge(squares, moved(torch.frombuffer(sampled, dtype=torch.uint8), squares.device))
+
+    def _judge_together(self, pending: PendingStep, exchange: PendingExchange, gate: Gate) -> None:
+        """The same by the norms of all ranks, which thus hold it all or none. A step of which a rank reports trouble is
+        not held, and is no sample."""
+        assert self._agreement.exchange is not None
+        numbers, units = exchange.numbers(), len(self._steps.units)
+        trouble = exchange.trouble(self._agreement.exchange.ranks.size)
+        gate.stand(numbers.device)
+        if not numbers.is_cuda:
+            if not trouble:
+                self._take(exchange)
+                pending.held = gate.holds(pending.limit)
+            return
+        squares = numbers[:units].clone()
+        for index, holders in self._parts.joined.outputs.items():
+            squares[index] /= holders**2
+        sampled = (numbers[units + 1 : 2 * units + 1] > 0) & (trouble == 0)
+        pending.held = gate.judge(squares, sampled.to(torch.uint8))
+
+    def _is_held(self, pending: PendingStep, *, asks: bool = False) -> bool:
+        """Whether the update of a step was left out; waits for a device. `asks`: the loop goes by it."""
+        held, gate = pending.held, self._gate
+        if not isinstance(held, OnItsWay) or gate is None:
+            return bool(held)
+        if asks:
+            gate.note_asked()
+        if not bool(held.arrived()):
+            return False
+        if not gate.was_left_out():
+            self._steps.warn(
+                f"step {pending.step} was to be held, but no optimizer of torch.optim asked (or it takes a closure, or "
+                "is compiled): go by result.applied, which waits for the device, or use lag=0"
+            )
+            return False
+        return True
+
     # Several ranks.
 
     def _measure_together(self, pending: PendingStep, loss: float | Tensor | None) -> None:
         """What this rank has measured enters the exchange of all of them."""
-        steps, patrol, own = self._steps, self._parts.patrol, pending.status
+        patrol, own = self._parts.patrol, pending.status
         # All ranks must ask for reruns: that is known with this step's numbers.
         status = pending.status = self._agreement.status(
-            lambda: steps.begun_checksum, skipped=own.skipped, may_rerun=own.may_rerun
+            lambda: self._agreement.begun_checksum, skipped=own.skipped, may_rerun=own.may_rerun
         )
         try:
             if loss is not None:
@@ -214,6 +286,8 @@ class Late:
         if status.skipped:
             return
         try:
+            if self._gate is not None:
+                self._judge_together(pending, pending.exchange, self._gate)
             self._clip_together(pending, pending.exchange)
         except Exception as caught:
             pending.clip_failure = caught
@@ -304,8 +378,12 @@ class Late:
         self._pending = None
         if is_open:
             self._parts.supervisor.report(self._steps.number, None, done="dropped")
+        if self._gate is not None:
+            self._gate.begin_anew()
 
     def renumber(self, difference: int) -> None:
+        if self._gate is not None:
+            self._gate.begin_anew()
         for pending in (self._settling, self._pending):
             if pending is not None:
                 # It was entered before, with what differed then; steps have the numbers of rank 0's.
@@ -340,6 +418,10 @@ class Late:
         if self._agreement.exchange is None and self._pending is not None:
             return self._numbers(self._pending)
         return math.nan, math.nan
+
+    def end(self) -> None:
+        if self._gate is not None:
+            self._gate.remove()
 
 
 def _late_number(loss: float | Tensor | None) -> Callable[[], float | None]:

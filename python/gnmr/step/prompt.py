@@ -262,3 +262,6 @@ class Prompt:
 
     def clip(self, max_norm: float) -> tuple[float, float]:
         return self._steps.clip_anyway(max_norm)
+
+    def end(self) -> None:
+        pass

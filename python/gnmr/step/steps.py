@@ -61,11 +61,15 @@ class Strategy(Protocol):
     def clip(self, max_norm: float) -> tuple[float, float]:
         """After a fault: the norm of all gradients, and what they are multiplied with; NaN: not known."""
 
+    def end(self) -> None:
+        """The control is detached."""
+
 
 class Steps:
     """The steps of a control. It belongs to one thread, the one that trains."""
 
     strategy: Strategy  # set by whoever makes it
+    plan: _core.StepPlan  # of the step that has begun
 
     def __init__(self, parts: ControlParts, *, quiet: bool) -> None:
         self.parts = parts
@@ -82,7 +86,6 @@ class Steps:
         self.is_clipped = False  # the gradients of the step are as the update takes them
         self.clipped_as: tuple[float, float, bool] | None = None  # norm, coefficient, applied, where they are known
         self.last_norm = math.nan  # of all gradients, in the last step that was measured
-        self.begun_checksum = 0
         self.known_registrations = -1  # when the parameters were last looked at
         self.blind = BlindUnits(self.units)
         self.installed = [unit.switch for unit in self.units if isinstance(unit.switch, InstalledSwitch)]
@@ -104,7 +107,7 @@ class Steps:
         parts.clock.micro_batch = 0
         for switch in self.installed:
             switch.begin_step()
-        plan = parts.supervisor.begin(following)
+        self.plan = plan = parts.supervisor.begin(following)
         if parts.supervisor.high != self.high.units or parts.supervisor.in_recovery != self.high.in_recovery:
             self.move_switches()
         if parts.refresh is not None and parts.refresh.is_on != parts.supervisor.is_in_force(following):
@@ -112,7 +115,7 @@ class Steps:
         if parts.patrol is not None:
             parts.patrol.begin(following, self.high.units, plan.measure)
         if self.agreement.exchange is not None:
-            self.begun_checksum = self.checksum()
+            self.agreement.begun_checksum = self.checksum()
 
     def end(self, sampled: memoryview | None = None, coefficient: float = 1.0) -> None:
         """The gradients are multiplied with the coefficient, low paths take the step in, and the switches are set for
