@@ -84,7 +84,7 @@ void measure(Clock& clock, std::uint64_t rows, std::uint64_t columns, ElementTyp
   const Memory numbers(sizeof(formats::Statistics) * 2 + 64);
   const Memory totals(sizeof(ErrorTotals) + 2 * sizeof(double));  // a sum and a ticket follow
   const Memory workspace(std::size_t{64} << 20);
-  const Memory results((rows + columns) * kSignVectors * sizeof(float));
+  const Memory results((rows + columns) * kOutputSignVectors * sizeof(float));
   fill<<<4096, 256>>>(matrix.as(), elements, type == ElementType::bfloat16);
   fill<<<4096, 256>>>(copied.as(), elements, type == ElementType::bfloat16);
   must(cudaMemset(totals.as(), 0, sizeof(ErrorTotals) + 2 * sizeof(double)));
@@ -109,8 +109,10 @@ void measure(Clock& clock, std::uint64_t rows, std::uint64_t columns, ElementTyp
   const RowsView wide{matrix.as(), type, rows, columns};
   const RowsView high{copied.as(), type, rows, columns};
   const RowsView tall{copied.as(), type, columns, rows};  // a gradient of as many outputs as the matrix has rows
-  const double sampled_rows_reads = 2.0 * kSampledRows / static_cast<double>(rows);
-  const double sampled_outputs_reads = sampled_rows_reads;
+  const double sampled_reads = 2.0 * kSampledRows / static_cast<double>(rows);
+  const Memory slots(252 * sizeof(SampleSlot));
+  must(cudaMemset(slots.as(), 0, 252 * sizeof(SampleSlot)));
+  const SamplePlace sample{slots.as<SampleSlot>(), totals.as<ErrorTotals>()};
   const std::vector<Work> works{
       {"copy", 1, static_cast<double>(size), {}},
       {"delayed, both ways, with amax", 1, 2, cast(CastGroups::given, true, false)},
@@ -125,22 +127,22 @@ void measure(Clock& clock, std::uint64_t rows, std::uint64_t columns, ElementTyp
       {"block, both ways, counted", 1, 2, cast(CastGroups::block, true, true)},
       {"products with signs of rows and columns", 1, 0,
        [&] {
-         multiply_signs(wide, {1, results.as<float>(), 2, of_columns}, workspace.as(), nullptr);
+         multiply_signs(wide, {kSignVectors, 1, results.as<float>(), 2, of_columns}, workspace.as(), nullptr);
        }},
-      {"products with signs of rows", 1, 0,
+      {"products of rows with eight vectors of signs", 1, 0,
        [&] {
-         multiply_signs(wide, {1, results.as<float>(), 0, nullptr}, workspace.as(), nullptr);
+         multiply_signs(wide, {kOutputSignVectors, 1, results.as<float>(), 0, nullptr}, workspace.as(), nullptr);
        }},
-      {"error of sampled rows", sampled_rows_reads, 0,
+      {"sample of rows", sampled_reads, 0,
        [&] {
-         add_sampled_rows({wide, high, results.as<float>(), 1, 2}, {totals.as<ErrorTotals>(), ticket}, workspace.as(),
-                          nullptr);
+         add_sampled_rows({wide, high, results.as<float>(), 1, 2}, sample, nullptr);
        }},
-      {"error of sampled outputs", sampled_outputs_reads, 0,
+      {"sample of rows of a weight's gradient", sampled_reads, 0,
        [&] {
-         add_sampled_outputs({wide, tall, results.as<float>(), 1, 2}, {totals.as<ErrorTotals>(), ticket},
-                             workspace.as(), nullptr);
+         add_sampled_outputs({wide, tall, results.as<float>(), 1, 2}, sample, workspace.as(), nullptr);
        }},
+      {"judging of 252 samples", 252 * sizeof(SampleSlot) / static_cast<double>(elements * size), 0,
+       [&] { judge_samples(slots.as<SampleSlot>(), 252, nullptr); }},
       {"error of a low result", 2, 0,
        [&] {
          add_error(wide, high, {totals.as<ErrorTotals>(), ticket}, workspace.as(), nullptr);

@@ -35,17 +35,20 @@ __device__ __forceinline__ Number block_sum(Number value) {
   return sum;
 }
 
-/// Whether this block is the last of its grid to come here; all threads call it. What thread 0 of the other blocks
-/// wrote before is visible to reads past L1 (`__ldcg`). The ticket is 0 again afterwards.
-__device__ __forceinline__ bool is_last_block(unsigned* ticket) {
+/// Whether this block is the last of so many to come here; all threads call it. What thread 0 of the other blocks wrote
+/// before is visible to reads past L1 (`__ldcg`). The ticket is 0 again afterwards.
+__device__ __forceinline__ bool is_last_block(unsigned* ticket, unsigned blocks) {
   __shared__ bool last;
   if (threadIdx.x == 0) {
     __threadfence();
-    last = atomicInc(ticket, gridDim.x - 1) == gridDim.x - 1;
+    last = atomicInc(ticket, blocks - 1) == blocks - 1;
     __threadfence();
   }
   __syncthreads();
   return last;
 }
+
+/// The same of all blocks of the grid.
+__device__ __forceinline__ bool is_last_block(unsigned* ticket) { return is_last_block(ticket, gridDim.x); }
 
 }  // namespace gnmr::kernels

@@ -9,25 +9,24 @@
 #include <cstdint>
 
 #include "gnmr/kernels/random_bits.cuh"
-#include "gnmr/kernels/row_errors.h"
 
 namespace gnmr::kernels {
 
 /// Signs for the columns that stand beside a vector of a row, as 1 and -1.
-template <class Element>
+template <class Element, unsigned kVectors>
 struct ColumnSigns {
-  static_assert(64 % (kSignVectors * Element::kPerVector) == 0);
+  static_assert(64 % (kVectors * Element::kPerVector) == 0);
 
   __device__ ColumnSigns(std::uint64_t seed, unsigned column) {
-    const unsigned first = kSignVectors * column;
-    const auto bits = static_cast<unsigned>(signs_of_64(seed, first / 64) >> (first % 64));
+    const unsigned first = kVectors * column;
+    const std::uint64_t bits = signs_of_64(seed, first / 64) >> (first % 64);
 #pragma unroll
     for (unsigned e = 0; e < Element::kPerVector; ++e) {
 #pragma unroll
-      for (unsigned k = 0; k < kSignVectors; ++k) of[e][k] = (bits >> (kSignVectors * e + k) & 1u) != 0 ? 1.0f : -1.0f;
+      for (unsigned k = 0; k < kVectors; ++k) of[e][k] = (bits >> (kVectors * e + k) & 1u) != 0 ? 1.0f : -1.0f;
     }
   }
-  float of[Element::kPerVector][kSignVectors];
+  float of[Element::kPerVector][kVectors];
 };
 
 }  // namespace gnmr::kernels

@@ -82,12 +82,12 @@ void add_square(const RowsView&, double*, void*, void*) { refuse(); }
 
 std::size_t add_error_workspace_bytes(std::uint64_t) { refuse(); }
 void add_error(const RowsView&, const RowsView&, const TotalsPlace&, void*, void*) { refuse(); }
-std::size_t multiply_signs_workspace_bytes(const RowsView&) { refuse(); }
+std::size_t multiply_signs_workspace_bytes(const RowsView&, std::uint64_t) { refuse(); }
 void multiply_signs(const RowsView&, const SignProducts&, void*, void*) { refuse(); }
-std::size_t sampled_rows_workspace_bytes() { refuse(); }
-void add_sampled_rows(const SampledRows&, const TotalsPlace&, void*, void*) { refuse(); }
+void add_sampled_rows(const SampledRows&, const SamplePlace&, void*) { refuse(); }
 std::size_t sampled_outputs_workspace_bytes(std::uint64_t) { refuse(); }
-void add_sampled_outputs(const SampledOutputs&, const TotalsPlace&, void*, void*) { refuse(); }
+void add_sampled_outputs(const SampledOutputs&, const SamplePlace&, void*, void*) { refuse(); }
+void judge_samples(SampleSlot*, std::uint64_t, void*) { refuse(); }
 
 UnitGather::UnitGather() { refuse(); }
 UnitGather::UnitGather(UnitGather&&) noexcept = default;

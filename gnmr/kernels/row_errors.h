@@ -3,13 +3,14 @@
 //
 //   full:    add_error(low, high, rows, columns, place, workspace, stream);
 //   patrol:  multiply_signs(weight, {...}, workspace, stream);      // W v and W^T s, one pass over the weight
-//            add_sampled_rows({low, left, right_signs, sign_seed, sample_seed}, place, workspace, stream);
+//            add_sampled_rows({low, left, right_signs, sign_seed, sample_seed}, place, stream);
+//            judge_samples(slots, count, stream);                   // all samples of a step at once
 //
 // A row's share is min(|difference|^2 / max(|high|^2, floor), 16), where the floor is the median of |high|^2 over the
 // rows: one row that is far off shows, and rows that are tiny beside the others do not count for more than these. What
 // is added up is the sum of the shares and the number of rows, so that the quotient is the squared error.
 //
-// Of sampled rows, the low ones are read, and what the high ones would be is known by two projections on signs: the
+// Of sampled rows, the low ones are read, and what the high ones would be is known by projections on signs: the
 // difference is that of the projections; the size of the high row is that of the low one, times how much longer its
 // projections are. That factor is the median over the rows, so that chance does not enter; a row with a factor of its
 // own (more than 16 times away from it) has that.
@@ -54,7 +55,11 @@ struct RowsView {
 };
 
 inline constexpr std::uint64_t kSampledRows = 256;
+
+/// Vectors of signs for rows of a result. For rows of a weight's gradient there are more: often its error has one
+/// direction, so that all rows see it through the same vectors, and chance does not average out over rows.
 inline constexpr std::uint64_t kSignVectors = 2;
+inline constexpr std::uint64_t kOutputSignVectors = 8;
 inline constexpr double kMostOfRow = 16;  // what a row's share may be
 
 /// The most rows that follow each other in a sample: single tokens, and runs of outputs, which are columns of the
@@ -83,12 +88,12 @@ struct ComparedRow {
   double reference;   // squared norm of the high row; not finite: nothing is known
 };
 
-/// What is known of a sampled row: its size, and sums over both vectors of signs.
+/// What is known of a sampled row: its size, and means over the vectors of signs.
 struct ProjectedRow {
   double size;        // squared norm of the low row
-  double low;         // squares of its projections
-  double high;        // those of the high row
-  double difference;  // of both
+  double low;         // square of its projection
+  double high;        // that of the high row
+  double difference;  // square of the difference of both
 };
 
 /// Adds rows to totals on the host. Adds nothing where nothing is known of any.
@@ -101,19 +106,40 @@ std::size_t add_error_workspace_bytes(std::uint64_t rows);
 /// Adds all rows of two results of one shape; differences are rounded to float32. The two may have different types.
 void add_error(const RowsView& low, const RowsView& high, const TotalsPlace& place, void* workspace, void* stream);
 
-/// Which products of a matrix with two vectors of signs are wanted. Vector k has sign 2 * index + k of its seed.
+/// Which products of a matrix with vectors of signs are wanted. Vector k has sign vectors * index + k of its seed.
 struct SignProducts {
-  std::uint64_t by_columns_seed = 0;  // signs for columns
-  float* of_rows = nullptr;           // becomes [k * rows + row]; null: not wanted
-  std::uint64_t by_rows_seed = 0;     // signs for rows
-  float* of_columns = nullptr;        // becomes [k * columns + column]; null: not wanted
+  std::uint64_t vectors = kSignVectors;  // or kOutputSignVectors, of rows only
+  std::uint64_t by_columns_seed = 0;     // signs for columns
+  float* of_rows = nullptr;              // becomes [k * rows + row]; null: not wanted
+  std::uint64_t by_rows_seed = 0;        // signs for rows
+  float* of_columns = nullptr;           // becomes [k * columns + column]; null: not wanted
 };
 
 /// Bytes of workspace for `multiply_signs`.
-std::size_t multiply_signs_workspace_bytes(const RowsView& matrix);
+std::size_t multiply_signs_workspace_bytes(const RowsView& matrix, std::uint64_t vectors);
 
 /// One pass over the matrix.
 void multiply_signs(const RowsView& matrix, const SignProducts& products, void* workspace, void* stream);
+
+/// Where the sampled rows of one GEMM wait to be judged, in device memory; all bytes 0 at first.
+struct SampleSlot {
+  struct Row {
+    double size;                     // squared norm of the low row
+    float low[kOutputSignVectors];   // its projections
+    float high[kOutputSignVectors];  // those of the high row
+  };
+  std::uint32_t count;    // rows; 0: none wait
+  std::uint32_t vectors;  // of signs
+  ErrorTotals* totals;
+  std::uint32_t tickets[kSampledRows / kRunOfOutputs];  // 0 between calls
+  Row rows[kSampledRows];
+};
+
+/// A slot in which no rows wait, and the totals that they are added to when they are judged.
+struct SamplePlace {
+  SampleSlot* slot = nullptr;
+  ErrorTotals* totals = nullptr;
+};
 
 /// A sample of the rows of a low result [rows, n] of left [rows, m] x right [m, n].
 struct SampledRows {
@@ -124,22 +150,23 @@ struct SampledRows {
   std::uint64_t sample_seed = 0;
 };
 
-/// Bytes of workspace for `add_sampled_rows`.
-std::size_t sampled_rows_workspace_bytes();
-void add_sampled_rows(const SampledRows& rows, const TotalsPlace& place, void* workspace, void* stream);
+void add_sampled_rows(const SampledRows& rows, const SamplePlace& place, void* stream);
 
 /// A sample of the rows of a weight's low gradient [n, m], of gradient^T [n, tokens] x input [tokens, m].
 struct SampledOutputs {
   RowsView low;
   RowsView gradient;                   // [tokens, n]
-  const float* input_signs = nullptr;  // input x signs: [k * tokens + token]
+  const float* input_signs = nullptr;  // input x kOutputSignVectors of signs: [k * tokens + token]
   std::uint64_t signs_seed = 0;        // of the signs for columns of `low`
   std::uint64_t sample_seed = 0;
 };
 
 /// Bytes of workspace for `add_sampled_outputs`.
 std::size_t sampled_outputs_workspace_bytes(std::uint64_t tokens);
-void add_sampled_outputs(const SampledOutputs& outputs, const TotalsPlace& place, void* workspace, void* stream);
+void add_sampled_outputs(const SampledOutputs& outputs, const SamplePlace& place, void* workspace, void* stream);
+
+/// Judges the samples that wait in these slots; after it none do.
+void judge_samples(SampleSlot* slots, std::uint64_t count, void* stream);
 
 /// Throws `Error` where a matrix cannot be read.
 void check_rows(const RowsView& view);

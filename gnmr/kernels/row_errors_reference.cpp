@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <span>
 #include <string>
 
 #include "gnmr/core/error.h"
@@ -38,23 +39,27 @@ double element(const RowsView& matrix, std::uint64_t row, std::uint64_t column) 
   return load_element(matrix.data, row * matrix.columns + column, matrix.type);
 }
 
-double sign_of(std::uint64_t seed, std::uint64_t index, std::uint64_t k) {
-  return is_plus(seed, kSignVectors * index + k) ? 1 : -1;
+/// The sign for a row or column in vector `k` of so many.
+double sign_of(std::uint64_t seed, std::uint64_t vectors, std::uint64_t index, std::uint64_t k) {
+  return is_plus(seed, vectors * index + k) ? 1 : -1;
 }
 
 /// A sampled row from its projections.
-ProjectedRow projected(const RowsView& low, std::uint64_t row, std::uint64_t seed, const double (&high)[kSignVectors]) {
+ProjectedRow projected(const RowsView& low, std::uint64_t row, std::uint64_t seed, std::span<const double> high) {
+  const std::uint64_t vectors = high.size();
   ProjectedRow result{};
-  double projections[kSignVectors] = {};
+  std::vector<double> projections(vectors);
   for (std::uint64_t column = 0; column < low.columns; ++column) {
     const double value = element(low, row, column);
     result.size += value * value;
-    for (std::uint64_t k = 0; k < kSignVectors; ++k) projections[k] += value * sign_of(seed, column, k);
+    for (std::uint64_t k = 0; k < vectors; ++k) projections[k] += value * sign_of(seed, vectors, column, k);
   }
-  for (std::uint64_t k = 0; k < kSignVectors; ++k) {
-    result.low += projections[k] * projections[k];
-    result.high += high[k] * high[k];
-    result.difference += (projections[k] - high[k]) * (projections[k] - high[k]);
+  const double share = 1.0 / static_cast<double>(vectors);
+  for (std::uint64_t k = 0; k < vectors; ++k) {
+    const double apart = projections[k] - high[k];
+    result.low += share * projections[k] * projections[k];
+    result.high += share * high[k] * high[k];
+    result.difference += share * apart * apart;
   }
   return result;
 }
@@ -112,12 +117,12 @@ void add_rows(std::span<const ProjectedRow> rows, ErrorTotals& totals) {
   const double usual = median(factors);
   std::vector<ComparedRow> compared;
   for (const ProjectedRow& row : rows) {
-    double reference = row.high / kSignVectors;
+    double reference = row.high;
     if (has_factor(row)) {
       const double own = row.high / row.low;
       reference = row.size * (own > usual * kOwnFactor || own * kOwnFactor < usual ? own : usual);
     }
-    compared.push_back({std::isfinite(row.size) ? row.difference / kSignVectors : kInfinity, reference});
+    compared.push_back({std::isfinite(row.size) ? row.difference : kInfinity, reference});
   }
   add_rows(compared, totals);
 }
@@ -152,15 +157,16 @@ void reference_add_error(const RowsView& low, const RowsView& high, ErrorTotals&
   add_rows(rows, totals);
 }
 
-ReferenceSums reference_multiply_signs(const RowsView& matrix, std::uint64_t seed, bool is_transposed) {
+ReferenceSums reference_multiply_signs(const RowsView& matrix, std::uint64_t seed, bool is_transposed,
+                                       std::uint64_t vectors) {
   const std::uint64_t results = is_transposed ? matrix.columns : matrix.rows;
   const std::uint64_t summed = is_transposed ? matrix.rows : matrix.columns;
-  ReferenceSums sums{std::vector<double>(kSignVectors * results), std::vector<double>(kSignVectors * results)};
-  for (std::uint64_t k = 0; k < kSignVectors; ++k) {
+  ReferenceSums sums{std::vector<double>(vectors * results), std::vector<double>(vectors * results)};
+  for (std::uint64_t k = 0; k < vectors; ++k) {
     for (std::uint64_t at = 0; at < results; ++at) {
       for (std::uint64_t i = 0; i < summed; ++i) {
         const double value = is_transposed ? element(matrix, i, at) : element(matrix, at, i);
-        sums.sums[k * results + at] += value * sign_of(seed, i, k);
+        sums.sums[k * results + at] += value * sign_of(seed, vectors, i, k);
         sums.magnitudes[k * results + at] += std::abs(value);
       }
     }
@@ -173,7 +179,7 @@ void reference_add_sampled_rows(const SampledRows& rows, ErrorTotals& totals) {
   std::vector<ProjectedRow> found;
   for (std::uint64_t index = 0; index < sample.count(); ++index) {
     const std::uint64_t row = sample.row(index);
-    double high[kSignVectors] = {};
+    std::vector<double> high(kSignVectors);
     for (std::uint64_t k = 0; k < kSignVectors; ++k) {
       for (std::uint64_t i = 0; i < rows.left.columns; ++i) {
         high[k] += element(rows.left, row, i) * static_cast<double>(rows.right_signs[k * rows.left.columns + i]);
@@ -191,8 +197,8 @@ void reference_add_sampled_outputs(const SampledOutputs& outputs, ErrorTotals& t
   for (std::uint64_t index = 0; index < sample.count(); ++index) {
     const std::uint64_t row = sample.row(index);
     if (row >= outputs.low.rows) continue;
-    double high[kSignVectors] = {};
-    for (std::uint64_t k = 0; k < kSignVectors; ++k) {
+    std::vector<double> high(kOutputSignVectors);
+    for (std::uint64_t k = 0; k < kOutputSignVectors; ++k) {
       for (std::uint64_t token = 0; token < tokens; ++token) {
         high[k] += element(outputs.gradient, token, row) * static_cast<double>(outputs.input_signs[k * tokens + token]);
       }

@@ -17,9 +17,10 @@ struct ReferenceSums {
 };
 
 /// As `multiply_signs`, of one kind.
-ReferenceSums reference_multiply_signs(const RowsView& matrix, std::uint64_t seed, bool is_transposed);
+ReferenceSums reference_multiply_signs(const RowsView& matrix, std::uint64_t seed, bool is_transposed,
+                                       std::uint64_t vectors = kSignVectors);
 
-/// As the functions of those names, on arrays of the host.
+/// As the functions of those names, on arrays of the host; samples are judged at once.
 void reference_add_error(const RowsView& low, const RowsView& high, ErrorTotals& totals);
 void reference_add_sampled_rows(const SampledRows& rows, ErrorTotals& totals);
 void reference_add_sampled_outputs(const SampledOutputs& outputs, ErrorTotals& totals);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `add_sampled_rows` and `add_sampled_outputs` of row_errors.h. These kernels read little, so that what counts is how
-// often they wait for the memory: all that a thread reads of a row is on its way at once.
+// Samples of row_errors.h. These kernels read little, so that what counts is how often they wait for the memory: all
+// that a thread reads of a row is on its way at once, and the rows of all samples are judged together.
 #include "gnmr/kernels/chained_launch.cuh"
 #include "gnmr/kernels/column_signs.cuh"
 #include "gnmr/kernels/cuda_memory.h"
@@ -12,27 +12,12 @@ namespace {
 
 constexpr unsigned kThreads = kJudges;
 constexpr unsigned kWarps = kThreads / kWarpLanes;
-constexpr unsigned kVectors = kSignVectors;
 constexpr unsigned kSampled = kSampledRows;
-constexpr double kOwnFactor = 16;  // as the reference has it
-constexpr unsigned kBatch = 4;     // vectors of a row that a thread has in flight
+constexpr unsigned kRun = kRunOfOutputs;
+constexpr unsigned kBatch = 4;  // vectors of a row that a thread has in flight
 
-static_assert(kSampled == kThreads);
-
-/// Judges a sample, of which each thread has one row; `count` have one.
-__device__ void judge_projected(const ProjectedRow& mine, unsigned count, ErrorTotals& totals) {
-  const bool has_factor = isfinite(mine.size) && isfinite(mine.high) && mine.low > 0;
-  const double own = has_factor ? mine.high / mine.low : 0;
-  unsigned factors = 0;
-  const double usual = median(count, factors, [&](unsigned) { return has_factor ? key_of(own) : kNoKey; });
-  double reference = mine.high / kVectors;
-  if (has_factor) reference = mine.size * (own > usual * kOwnFactor || own * kOwnFactor < usual ? own : usual);
-  const ComparedRow compared{isfinite(mine.size) ? mine.difference / kVectors : kInfinity, reference};
-  judge(
-      count, [&](unsigned) { return compared; }, totals);
-}
-
-/// Sums of a low row, and of what the high one would be.
+/// What a thread, a warp or a block has of a low row, and of what the high one would be.
+template <unsigned kVectors>
 struct RowSums {
   double size;
   float low[kVectors];
@@ -40,8 +25,9 @@ struct RowSums {
 };
 
 /// Sums over a block, in thread 0; all threads call it, once.
-__device__ __forceinline__ RowSums sum_of_block(RowSums mine) {
-  __shared__ RowSums of_warps[kWarps];
+template <unsigned kVectors>
+__device__ __forceinline__ RowSums<kVectors> sum_of_block(RowSums<kVectors> mine) {
+  __shared__ RowSums<kVectors> of_warps[kWarps];
   mine.size = warp_sum(mine.size);
 #pragma unroll
   for (unsigned k = 0; k < kVectors; ++k) {
@@ -101,9 +87,10 @@ __device__ __forceinline__ unsigned column_in(unsigned round) {
 }
 
 /// Adds a vector of a low row.
-template <class Element>
-__device__ __forceinline__ void add_low(RowSums& sums, const Vector& vector, std::uint64_t seed, unsigned column) {
-  const ColumnSigns<Element> signs(seed, column);
+template <class Element, unsigned kVectors>
+__device__ __forceinline__ void add_low(RowSums<kVectors>& sums, const Vector& vector, std::uint64_t seed,
+                                        unsigned column) {
+  const ColumnSigns<Element, kVectors> signs(seed, column);
 #pragma unroll
   for (unsigned e = 0; e < Element::kPerVector; ++e) {
     const float value = Element::value(vector, e);
@@ -112,24 +99,6 @@ __device__ __forceinline__ void add_low(RowSums& sums, const Vector& vector, std
     for (unsigned k = 0; k < kVectors; ++k) sums.low[k] = fmaf(value, signs.of[e][k], sums.low[k]);
   }
 }
-
-__device__ __forceinline__ ProjectedRow projected_row(double size, const double (&low)[kVectors],
-                                                      const double (&high)[kVectors]) {
-  ProjectedRow row{size, 0, 0, 0};
-#pragma unroll
-  for (unsigned k = 0; k < kVectors; ++k) {
-    row.low += low[k] * low[k];
-    row.high += high[k] * high[k];
-    row.difference += (low[k] - high[k]) * (low[k] - high[k]);
-  }
-  return row;
-}
-
-/// Projections of low rows as the blocks leave them for the last one.
-struct LowRow {
-  double size;
-  double low[kVectors];
-};
 
 /// Which row is sampled, as `RowSample::row`.
 __device__ __forceinline__ unsigned sampled_row(std::uint64_t seed, unsigned rows, unsigned run, unsigned index) {
@@ -148,20 +117,27 @@ struct Sample {
   std::uint64_t rows_seed;
   unsigned count;  // rows
   ErrorTotals* totals;
-  unsigned* ticket;
+  SampleSlot* slot;
 };
+
+/// By one thread of a launch.
+__device__ __forceinline__ void open_slot(const Sample& sample, unsigned vectors) {
+  sample.slot->count = sample.count;
+  sample.slot->vectors = vectors;
+  sample.slot->totals = sample.totals;
+}
 
 // Rows of a result.
 
-/// A sampled row per block; the last block judges.
+/// A sampled row per block.
 template <class Low, class Left, bool kAligned>
 __global__ void __launch_bounds__(kThreads, 2)
-    sample_rows(MatrixView low, MatrixView left, const float* __restrict__ right_signs, Sample sample,
-                ProjectedRow* rows) {
+    sample_rows(MatrixView low, MatrixView left, const float* __restrict__ right_signs, Sample sample) {
+  constexpr unsigned kVectors = kSignVectors;
   wait_for_kernels_before();
   const unsigned row = sampled_row(sample.rows_seed, low.rows, kRunOfTokens, blockIdx.x);
   const unsigned rounds = max(rounds_of<Low>(low), rounds_of<Left>(left));
-  RowSums sums{};
+  RowSums<kVectors> sums{};
   for (unsigned first = 0; first < rounds; first += kBatch) {
     Vector of_low[kBatch];
     Vector of_left[kBatch];
@@ -188,30 +164,28 @@ __global__ void __launch_bounds__(kThreads, 2)
     }
   }
   sums = sum_of_block(sums);
-  if (threadIdx.x == 0) {
-    double of_low[kVectors];
-    double of_high[kVectors];
+  if (threadIdx.x != 0) return;
+  if (blockIdx.x == 0) open_slot(sample, kVectors);
+  SampleSlot::Row& to = sample.slot->rows[blockIdx.x];
+  to.size = sums.size;
 #pragma unroll
-    for (unsigned k = 0; k < kVectors; ++k) {
-      of_low[k] = sums.low[k];
-      of_high[k] = sums.high[k];
-    }
-    rows[blockIdx.x] = projected_row(sums.size, of_low, of_high);
+  for (unsigned k = 0; k < kVectors; ++k) {
+    to.low[k] = sums.low[k];
+    to.high[k] = sums.high[k];
   }
-  if (!is_last_block(sample.ticket)) return;
-  judge_projected(threadIdx.x < sample.count ? read_row(rows, threadIdx.x) : ProjectedRow{}, sample.count,
-                  *sample.totals);
 }
 
 // Rows of a weight's gradient.
 
-constexpr unsigned kTokensPerBlock = 128;  // that a block adds up for the outputs that are sampled
+constexpr unsigned kTokensPerBlock = 512;  // that a block adds up for a run of outputs
+constexpr unsigned kRunSums = kOutputSignVectors * kRun;
 
 /// A block's row of the low gradient.
 template <class Low, bool kAligned>
-__device__ __forceinline__ void sample_low_row(const MatrixView& low, const Sample& sample, LowRow* rows) {
-  const unsigned row = sampled_row(sample.rows_seed, low.rows, kRunOfOutputs, blockIdx.x);
-  RowSums sums{};
+__device__ __forceinline__ void sample_low_row(const MatrixView& low, const Sample& sample) {
+  constexpr unsigned kVectors = kOutputSignVectors;
+  const unsigned row = sampled_row(sample.rows_seed, low.rows, kRun, blockIdx.x);
+  RowSums<kVectors> sums{};
   for (unsigned first = 0; row < low.rows && first < rounds_of<Low>(low); first += kBatch) {
     Vector vectors[kBatch];
 #pragma unroll
@@ -221,101 +195,146 @@ __device__ __forceinline__ void sample_low_row(const MatrixView& low, const Samp
   }
   sums = sum_of_block(sums);
   if (threadIdx.x != 0) return;
-  LowRow mine{sums.size, {}};
+  if (blockIdx.x == 0) open_slot(sample, kVectors);
+  SampleSlot::Row& to = sample.slot->rows[blockIdx.x];
+  to.size = sums.size;
 #pragma unroll
-  for (unsigned k = 0; k < kVectors; ++k) mine.low[k] = sums.low[k];
-  rows[blockIdx.x] = mine;
+  for (unsigned k = 0; k < kVectors; ++k) to.low[k] = sums.low[k];
 }
 
-/// A block's tokens of the gradient, times the input: a thread has a vector of sampled outputs of some of the tokens.
+/// Sums over the lanes of a warp that differ in bits from `kLowest` on. A lane is left with kCount * kLowest / 32 of
+/// the numbers; returns which is the first of them.
+template <unsigned kLowest, unsigned kCount, unsigned kDistance = kWarpLanes / 2>
+__device__ __forceinline__ unsigned add_over_lanes(float (&numbers)[kCount]) {
+  constexpr unsigned kHalf = kCount * kDistance / kWarpLanes;
+  const bool is_upper = (threadIdx.x & kDistance) != 0;
+#pragma unroll
+  for (unsigned i = 0; i < kHalf; ++i) {
+    const float other = __shfl_xor_sync(0xffffffffu, is_upper ? numbers[i] : numbers[i + kHalf], kDistance);
+    numbers[i] = (is_upper ? numbers[i + kHalf] : numbers[i]) + other;
+  }
+  unsigned first = is_upper ? kHalf : 0;
+  if constexpr (kDistance > kLowest) first += add_over_lanes<kLowest, kCount, kDistance / 2>(numbers);
+  return first;
+}
+
+/// A block's run of outputs over some tokens of the gradient, times the input. The last block of a run adds up.
 template <class Gradient, bool kAligned>
 __device__ __forceinline__ void sample_tokens(const MatrixView& gradient, const float* __restrict__ input_signs,
-                                              const Sample& sample, float* partials) {
-  constexpr unsigned kPerToken = kSampled / Gradient::kPerVector;  // threads that share a token
-  constexpr unsigned kAtOnce = kThreads / kPerToken;               // tokens
+                                              const Sample& sample, unsigned splits, float* partials) {
+  constexpr unsigned kVectors = kOutputSignVectors;
+  constexpr unsigned kPer = Gradient::kPerVector;
+  constexpr unsigned kParts = kRun / kPer;         // threads that share a token
+  constexpr unsigned kAtOnce = kThreads / kParts;  // tokens
   constexpr unsigned kRounds = kTokensPerBlock / kAtOnce;
-  __shared__ float of_tokens[kVectors][kTokensPerBlock];
-  __shared__ float of_places[kAtOnce][kVectors][kSampled];
-  const unsigned block = blockIdx.x - sample.count;
-  const unsigned first = block * kTokensPerBlock;
-  const unsigned index = threadIdx.x % kPerToken * Gradient::kPerVector;
-  const unsigned place = threadIdx.x / kPerToken;
-  const unsigned column = sampled_row(sample.rows_seed, gradient.columns, kRunOfOutputs, index);
-  for (unsigned i = threadIdx.x; i < kVectors * kTokensPerBlock; i += kThreads) {
-    const unsigned token = first + i % kTokensPerBlock;
-    const unsigned k = i / kTokensPerBlock;
-    of_tokens[k][i % kTokensPerBlock] =
-        token < gradient.rows ? __ldg(input_signs + std::size_t{k} * gradient.rows + token) : 0.0f;
-  }
-  __syncthreads();
-  float sums[kVectors][Gradient::kPerVector] = {};
+  constexpr unsigned kLeft = kVectors * kPer * kParts / kWarpLanes;
+  __shared__ float of_warps[kWarps][kRunSums];  // [vector][output]
+  const unsigned run = (blockIdx.x - sample.count) / splits;
+  const unsigned split = (blockIdx.x - sample.count) % splits;
+  const unsigned part = threadIdx.x % kParts;
+  const unsigned column = sampled_row(sample.rows_seed, gradient.columns, kRun, run * kRun) + part * kPer;
+  float sums[kVectors * kPer] = {};
 #pragma unroll
-  for (unsigned begin = 0; begin < kRounds; begin += 2 * kBatch) {
-    Vector vectors[2 * kBatch];
+  for (unsigned round = 0; round < kRounds; round += kBatch) {
+    Vector vectors[kBatch];
+    float factors[kBatch][kVectors];
 #pragma unroll
-    for (unsigned i = 0; i < 2 * kBatch; ++i) {
-      const unsigned token = first + (begin + i) * kAtOnce + place;
-      vectors[i] = token < gradient.rows ? vector_at<kAligned, Gradient>(gradient, token, column) : Vector{};
-    }
-#pragma unroll
-    for (unsigned i = 0; i < 2 * kBatch; ++i) {
+    for (unsigned i = 0; i < kBatch; ++i) {
+      const unsigned token = split * kTokensPerBlock + (round + i) * kAtOnce + threadIdx.x / kParts;
+      const bool is_there = token < gradient.rows;
+      vectors[i] = is_there ? vector_at<kAligned, Gradient>(gradient, token, column) : Vector{};
 #pragma unroll
       for (unsigned k = 0; k < kVectors; ++k) {
-        const float factor = of_tokens[k][(begin + i) * kAtOnce + place];
+        factors[i][k] = is_there ? __ldg(input_signs + std::size_t{k} * gradient.rows + token) : 0.0f;
+      }
+    }
 #pragma unroll
-        for (unsigned e = 0; e < Gradient::kPerVector; ++e) {
-          sums[k][e] = fmaf(Gradient::value(vectors[i], e), factor, sums[k][e]);
+    for (unsigned i = 0; i < kBatch; ++i) {
+#pragma unroll
+      for (unsigned k = 0; k < kVectors; ++k) {
+#pragma unroll
+        for (unsigned e = 0; e < kPer; ++e) {
+          sums[k * kPer + e] = fmaf(Gradient::value(vectors[i], e), factors[i][k], sums[k * kPer + e]);
         }
       }
     }
   }
+  const unsigned first = add_over_lanes<kParts>(sums);
 #pragma unroll
-  for (unsigned k = 0; k < kVectors; ++k) {
-#pragma unroll
-    for (unsigned e = 0; e < Gradient::kPerVector; ++e) of_places[place][k][index + e] = sums[k][e];
+  for (unsigned i = 0; i < kLeft; ++i) {
+    const unsigned number = first + i;
+    of_warps[threadIdx.x / kWarpLanes][number / kPer * kRun + part * kPer + number % kPer] = sums[i];
   }
   __syncthreads();
+  float* const of_run = partials + std::size_t{run} * splits * kRunSums;
+  const unsigned number = threadIdx.x;
+  if (number < kRunSums) {
+    float sum = of_warps[0][number];
 #pragma unroll
-  for (unsigned k = 0; k < kVectors; ++k) {
-    float sum = of_places[0][k][threadIdx.x];
-#pragma unroll
-    for (unsigned other = 1; other < kAtOnce; ++other) sum += of_places[other][k][threadIdx.x];
-    partials[(std::size_t{block} * kVectors + k) * kThreads + threadIdx.x] = sum;
+    for (unsigned warp = 1; warp < kWarps; ++warp) sum += of_warps[warp][number];
+    of_run[split * kRunSums + number] = sum;
   }
   __syncthreads();  // all of it is written before the block counts as done
+  if (!is_last_block(sample.slot->tickets + run, splits) || number >= kRunSums) return;
+  float sum = 0;
+#pragma unroll 16
+  for (unsigned of_split = 0; of_split < splits; ++of_split) sum += __ldcg(of_run + of_split * kRunSums + number);
+  sample.slot->rows[run * kRun + number % kRun].high[number / kRun] = sum;
 }
 
-/// The first blocks take a sampled row of the low gradient each, the others some tokens; the last block judges.
+/// The first blocks take a sampled row of the low gradient each, the others a run of outputs over some tokens.
 template <class Low, class Gradient, bool kAligned>
 __global__ void __launch_bounds__(kThreads, 2)
     sample_outputs(MatrixView low, MatrixView gradient, const float* __restrict__ input_signs, Sample sample,
-                   LowRow* rows, float* partials) {
+                   unsigned splits, float* partials) {
   wait_for_kernels_before();
   if (blockIdx.x < sample.count) {
-    sample_low_row<Low, kAligned>(low, sample, rows);
+    sample_low_row<Low, kAligned>(low, sample);
   } else {
-    sample_tokens<Gradient, kAligned>(gradient, input_signs, sample, partials);
+    sample_tokens<Gradient, kAligned>(gradient, input_signs, sample, splits, partials);
   }
-  if (!is_last_block(sample.ticket)) return;
-  const unsigned index = threadIdx.x;
-  ProjectedRow mine{};
-  if (index < sample.count && sampled_row(sample.rows_seed, low.rows, kRunOfOutputs, index) < low.rows) {
-    double high[kVectors] = {};
-    const unsigned blocks = gridDim.x - sample.count;
-#pragma unroll
-    for (unsigned k = 0; k < kVectors; ++k) {
-#pragma unroll 32
-      for (unsigned block = 0; block < blocks; ++block) {
-        high[k] += __ldcg(partials + (std::size_t{block} * kVectors + k) * kThreads + index);
-      }
-    }
-    const LowRow of_low = read_row(rows, index);
-    mine = projected_row(of_low.size, of_low.low, high);
-  }
-  judge_projected(mine, sample.count, *sample.totals);
 }
 
-unsigned token_blocks(std::uint64_t tokens) { return blocks_for(tokens, kTokensPerBlock); }
+// Judging.
+
+constexpr double kOwnFactor = 16;  // as the reference has it
+
+static_assert(kSampled == kThreads);
+
+/// What a sampled row's projections come to.
+__device__ __forceinline__ ProjectedRow projected_row(const SampleSlot::Row& row, unsigned vectors) {
+  ProjectedRow projected{row.size, 0, 0, 0};
+  const double share = 1.0 / vectors;
+  for (unsigned k = 0; k < vectors; ++k) {
+    const double low = row.low[k];
+    const double high = row.high[k];
+    projected.low += share * low * low;
+    projected.high += share * high * high;
+    projected.difference += share * (low - high) * (low - high);
+  }
+  return projected;
+}
+
+/// A block judges a slot, a row per thread.
+__global__ void __launch_bounds__(kThreads) judge_slots(SampleSlot* slots) {
+  wait_for_kernels_before();
+  SampleSlot& slot = slots[blockIdx.x];
+  const unsigned count = slot.count;
+  if (count == 0) return;
+  const ProjectedRow mine = threadIdx.x < count ? projected_row(slot.rows[threadIdx.x], slot.vectors) : ProjectedRow{};
+  const bool has_factor = isfinite(mine.size) && isfinite(mine.high) && mine.low > 0;
+  const double own = has_factor ? mine.high / mine.low : 0;
+  unsigned factors = 0;
+  const double usual = median(count, factors, [&](unsigned) { return has_factor ? key_of(own) : kNoKey; });
+  double reference = mine.high;
+  if (has_factor) reference = mine.size * (own > usual * kOwnFactor || own * kOwnFactor < usual ? own : usual);
+  const ComparedRow compared{isfinite(mine.size) ? mine.difference : kInfinity, reference};
+  judge(
+      count, [&](unsigned) { return compared; }, *slot.totals);
+  if (threadIdx.x == 0) slot.count = 0;
+}
+
+unsigned token_splits(std::uint64_t tokens) { return std::max(1u, blocks_for(tokens, kTokensPerBlock)); }
 
 /// Calls `launch(low type, other type, whether all rows begin at multiples of 16 bytes)`.
 template <class Launch>
@@ -327,45 +346,48 @@ void with_alignment(const RowsView& low, const RowsView& other, bool is_aligned,
 
 }  // namespace
 
-std::size_t sampled_rows_workspace_bytes() { return kSampled * sizeof(ProjectedRow); }
-
 std::size_t sampled_outputs_workspace_bytes(std::uint64_t tokens) {
-  return kSampled * sizeof(LowRow) + std::size_t{token_blocks(tokens)} * kVectors * kThreads * sizeof(float);
+  return std::size_t{kSampled / kRun} * token_splits(tokens) * kRunSums * sizeof(float);
 }
 
-void add_sampled_rows(const SampledRows& rows, const TotalsPlace& place, void* workspace, void* stream) {
+void add_sampled_rows(const SampledRows& rows, const SamplePlace& place, void* stream) {
   check_rows(rows.low);
   check_rows(rows.left);
   const auto count = static_cast<unsigned>(RowSample{0, rows.low.rows, kRunOfTokens}.count());
   if (count == 0) return;
   const MatrixView low = view_of(rows.low);
   const MatrixView left = view_of(rows.left);
-  const Sample sample{rows.signs_seed, rows.sample_seed, count, place.totals, place.ticket};
+  const Sample sample{rows.signs_seed, rows.sample_seed, count, place.totals, place.slot};
   const bool is_aligned = low.is_aligned && left.is_aligned && is_multiple(rows.right_signs, sizeof(float4));
   const ChainedLaunch launch{.blocks = count, .threads = kThreads, .stream = stream_of(stream)};
   with_alignment(rows.low, rows.left, is_aligned, [&](auto of_low, auto of_left, auto aligned) {
     launch("sample_rows", sample_rows<decltype(of_low), decltype(of_left), aligned.value>, low, left, rows.right_signs,
-           sample, static_cast<ProjectedRow*>(workspace));
+           sample);
   });
 }
 
-void add_sampled_outputs(const SampledOutputs& outputs, const TotalsPlace& place, void* workspace, void* stream) {
+void add_sampled_outputs(const SampledOutputs& outputs, const SamplePlace& place, void* workspace, void* stream) {
   check_rows(outputs.low);
   check_rows(outputs.gradient);
   const auto count = static_cast<unsigned>(RowSample{0, outputs.low.rows, kRunOfOutputs}.count());
   if (count == 0) return;
   const MatrixView low = view_of(outputs.low);
   const MatrixView gradient = view_of(outputs.gradient);
-  const Sample sample{outputs.signs_seed, outputs.sample_seed, count, place.totals, place.ticket};
-  auto* const rows = static_cast<LowRow*>(workspace);
-  auto* const partials = reinterpret_cast<float*>(rows + kSampled);
+  const Sample sample{outputs.signs_seed, outputs.sample_seed, count, place.totals, place.slot};
+  const unsigned splits = token_splits(gradient.rows);
   const ChainedLaunch launch{
-      .blocks = count + token_blocks(gradient.rows), .threads = kThreads, .stream = stream_of(stream)};
+      .blocks = count + blocks_for(count, kRun) * splits, .threads = kThreads, .stream = stream_of(stream)};
   const bool is_aligned = low.is_aligned && gradient.is_aligned;
   with_alignment(outputs.low, outputs.gradient, is_aligned, [&](auto of_low, auto of_gradient, auto aligned) {
     launch("sample_outputs", sample_outputs<decltype(of_low), decltype(of_gradient), aligned.value>, low, gradient,
-           outputs.input_signs, sample, rows, partials);
+           outputs.input_signs, sample, splits, static_cast<float*>(workspace));
   });
+}
+
+void judge_samples(SampleSlot* slots, std::uint64_t count, void* stream) {
+  if (count == 0) return;
+  const ChainedLaunch launch{.blocks = static_cast<unsigned>(count), .threads = kThreads, .stream = stream_of(stream)};
+  launch("judge_slots", judge_slots, slots);
 }
 
 }  // namespace gnmr::kernels

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // `multiply_signs` of row_errors.h.
+#include <string>
+
 #include "gnmr/kernels/block_sum.cuh"
 #include "gnmr/kernels/chained_launch.cuh"
 #include "gnmr/kernels/column_signs.cuh"
 #include "gnmr/kernels/cuda_memory.h"
 #include "gnmr/kernels/matrix_vectors.cuh"
+#include "gnmr/kernels/row_errors.h"
 #include "gnmr/kernels/sign_tiles.cuh"
 
 namespace gnmr::kernels {
@@ -12,12 +15,10 @@ namespace {
 
 constexpr unsigned kThreads = 256;
 constexpr unsigned kWarps = kThreads / kWarpLanes;
-constexpr unsigned kVectors = kSignVectors;
 
 // A block has 256 rows of a strip of columns, 512 bytes wide: bfloat16 on tensor cores, what they do not take below.
 
 constexpr unsigned kPartRows = 256;
-constexpr unsigned kBatch = 8;  // vectors of 16 bytes that a lane has in flight
 
 template <class Element>
 constexpr unsigned kStrip = kWarpLanes* Element::kPerVector;
@@ -41,22 +42,21 @@ __device__ __forceinline__ float sum_of_lanes(float (&numbers)[16]) {
   return numbers[0] + __shfl_xor_sync(0xffffffffu, numbers[0], 1);
 }
 
-static_assert(kBatch * kVectors == 16);
-
 /// Partial sums: of rows per strip, of columns per part.
-template <class Element, bool kRows, bool kColumns>
+template <class Element, unsigned kVectors, bool kRows, bool kColumns>
 __global__ void __launch_bounds__(kThreads)
     add_strips(MatrixView matrix, std::uint64_t columns_seed, std::uint64_t rows_seed, unsigned strips,
                float* __restrict__ of_rows, float* __restrict__ of_columns) {
   wait_for_kernels_before();
   __shared__ float of_warps[kColumns ? kWarps : 1][kVectors][kColumns ? kStrip<Element> : 1];
+  constexpr unsigned kBatch = 16 / kVectors;  // vectors of 16 bytes that a lane has in flight
   const unsigned strip = blockIdx.x % strips;
   const unsigned part = blockIdx.x / strips;
   const unsigned warp = threadIdx.x / kWarpLanes;
   const unsigned lane = threadIdx.x % kWarpLanes;
   const unsigned column = strip * kStrip<Element> + lane * Element::kPerVector;
   const unsigned last = min((part + 1) * kPartRows, matrix.rows);
-  const ColumnSigns<Element> column_signs(columns_seed, column);
+  const ColumnSigns<Element, kVectors> column_signs(columns_seed, column);
   float sums[kVectors][Element::kPerVector] = {};
   for (unsigned begin = part * kPartRows; begin < last; begin += kBatch * kWarps) {
     Vector batch[kBatch];
@@ -145,7 +145,7 @@ struct PartialSums {
   cudaStream_t stream;
 };
 
-template <bool kRows, bool kColumns>
+template <unsigned kVectors, bool kRows, bool kColumns>
 void add_partial_sums(const PartialSums& to) {
   const unsigned strips = strips_in(to.matrix);
   const unsigned blocks = strips * parts_in(to.matrix);
@@ -156,11 +156,11 @@ void add_partial_sums(const PartialSums& to) {
            to.of_columns);
   };
   if (to.matrix.type == ElementType::float32) {
-    run("add_strips", add_strips<Float32, kRows, kColumns>, kThreads, 0);
+    run("add_strips", add_strips<Float32, kVectors, kRows, kColumns>, kThreads, 0);
   } else if (!view.is_aligned) {
-    run("add_strips", add_strips<BFloat16, kRows, kColumns>, kThreads, 0);
+    run("add_strips", add_strips<BFloat16, kVectors, kRows, kColumns>, kThreads, 0);
   } else {
-    const auto kernel = add_tiles<kPartRows, kRows, kColumns>;
+    const auto kernel = add_tiles<kVectors, kPartRows, kRows, kColumns>;
     check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kTileSharedBytes),
                "add_tiles");
     run("add_tiles", kernel, kTileThreads, kTileSharedBytes);
@@ -169,34 +169,44 @@ void add_partial_sums(const PartialSums& to) {
 
 }  // namespace
 
-std::size_t multiply_signs_workspace_bytes(const RowsView& matrix) {
+std::size_t multiply_signs_workspace_bytes(const RowsView& matrix, std::uint64_t vectors) {
   const std::uint64_t rows = std::uint64_t{strips_in(matrix)} * matrix.rows;
   const std::uint64_t columns = std::uint64_t{parts_in(matrix)} * matrix.columns;
-  return (rows + columns) * kVectors * sizeof(float);
+  return (rows + columns) * vectors * sizeof(float);
 }
 
 void multiply_signs(const RowsView& matrix, const SignProducts& products, void* workspace, void* stream) {
   check_rows(matrix);
+  const std::uint64_t vectors = products.vectors;
+  const bool has_many = vectors == kOutputSignVectors;
+  if (!has_many && vectors != kSignVectors) {
+    throw Error("[multiply_signs] expected 2 or 8 vectors, got " + std::to_string(vectors));
+  }
+  if (has_many && products.of_columns != nullptr) {
+    throw Error("[multiply_signs] expected no products of columns with 8 vectors");
+  }
   const cudaStream_t on = stream_of(stream);
-  const auto wanted = [](const float* to, std::uint64_t count) {
-    return to != nullptr ? static_cast<unsigned>(kVectors * count) : 0u;
+  const auto wanted = [&](const float* to, std::uint64_t count) {
+    return to != nullptr ? static_cast<unsigned>(vectors * count) : 0u;
   };
   const unsigned strips = strips_in(matrix);
   const unsigned parts = parts_in(matrix);
   auto* const of_rows = static_cast<float*>(workspace);
-  auto* const of_columns = of_rows + std::size_t{strips} * kVectors * matrix.rows;
+  auto* const of_columns = of_rows + std::size_t{strips} * vectors * matrix.rows;
   const Partials rows{of_rows, products.of_rows, strips, wanted(products.of_rows, matrix.rows)};
   const Partials columns{of_columns, products.of_columns, parts, wanted(products.of_columns, matrix.columns)};
   const std::uint64_t count = std::uint64_t{rows.count} + columns.count;
   if (count == 0) return;
   if (strips * parts > 0) {
     const PartialSums to{matrix, products, of_rows, of_columns, on};
-    if (rows.count > 0 && columns.count > 0) {
-      add_partial_sums<true, true>(to);
+    if (has_many) {
+      add_partial_sums<kOutputSignVectors, true, false>(to);
+    } else if (rows.count > 0 && columns.count > 0) {
+      add_partial_sums<kSignVectors, true, true>(to);
     } else if (rows.count > 0) {
-      add_partial_sums<true, false>(to);
+      add_partial_sums<kSignVectors, true, false>(to);
     } else {
-      add_partial_sums<false, true>(to);
+      add_partial_sums<kSignVectors, false, true>(to);
     }
   }
   const ChainedLaunch launch{.blocks = blocks_for(count, kThreads), .threads = kThreads, .stream = on};

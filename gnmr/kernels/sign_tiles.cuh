@@ -20,7 +20,6 @@
 #include "gnmr/kernels/chained_launch.cuh"
 #include "gnmr/kernels/matrix_vectors.cuh"
 #include "gnmr/kernels/random_bits.cuh"
-#include "gnmr/kernels/row_errors.h"
 
 namespace gnmr::kernels {
 
@@ -44,6 +43,7 @@ struct SignFragment {
 };
 
 /// The signs of 256 rows or columns, spread over a warp: a lane has 64 bits of them.
+template <unsigned kVectors>
 class WarpSigns {
  public:
   /// From a multiple of 256 on.
@@ -65,7 +65,6 @@ class WarpSigns {
   }
 
  private:
-  static constexpr unsigned kVectors = kSignVectors;
   static_assert(kVectors <= 8 && 8 % kVectors == 0);
   std::uint64_t bits_;
 };
@@ -114,11 +113,10 @@ __device__ __forceinline__ void stage_rows(const MatrixView& matrix, unsigned fi
 }
 
 /// Partial sums: of rows per strip, of columns per part of `kPartRows` rows.
-template <unsigned kPartRows, bool kRows, bool kColumns>
+template <unsigned kVectors, unsigned kPartRows, bool kRows, bool kColumns>
 __global__ void __launch_bounds__(kTileThreads)
     add_tiles(MatrixView matrix, std::uint64_t columns_seed, std::uint64_t rows_seed, unsigned strips,
               float* __restrict__ of_rows, float* __restrict__ of_columns) {
-  constexpr unsigned kVectors = kSignVectors;
   constexpr unsigned kColumnsInStrip = kStripTiles * kTile;
   constexpr unsigned kGroups = kPartRows / (kTile * kTileWarps);
   static_assert(kPartRows == kColumnsInStrip && kPartRows % (kTile * kTileWarps) == 0 && kGroups >= kTileStages);
@@ -137,11 +135,11 @@ __global__ void __launch_bounds__(kTileThreads)
     stage_rows(matrix, row_of_group(group), first_column, stages + group * kStageVectors);
     __pipeline_commit();
   }
-  const WarpSigns signs_of_rows(rows_seed, part * kPartRows);
+  const WarpSigns<kVectors> signs_of_rows(rows_seed, part * kPartRows);
   SignFragment column_signs[kRows ? kStripTiles : 1];
   float of_tile_columns[kStripTiles][4] = {};
   if constexpr (kRows) {
-    const WarpSigns signs_of_columns(columns_seed, first_column);
+    const WarpSigns<kVectors> signs_of_columns(columns_seed, first_column);
 #pragma unroll
     for (unsigned tile = 0; tile < kStripTiles; ++tile) column_signs[tile] = signs_of_columns.of_tile(tile);
   }

@@ -68,6 +68,7 @@ DeviceNumbers::DeviceNumbers(const FrontEnd& front_end, std::size_t layers, cons
 DeviceNumbers::~DeviceNumbers() = default;
 
 void DeviceNumbers::begin_step() {
+  judge_samples();  // of a step that nobody asked about
   front_end_.zero(bytes_);
   kernels::clear_amaxes(amaxes_.floats(), static_cast<std::uint64_t>(amaxes_.count()), front_end_.stream(bytes_));
   std::fill(seen_.begin(), seen_.end(), std::uint8_t{0});
@@ -140,6 +141,27 @@ kernels::TotalsPlace DeviceNumbers::error(std::size_t layer, std::size_t place) 
   double* const first = static_cast<double*>(doubles_.data) + layers_ * kProductCount;
   const std::size_t index = layer * kErrorPlaces + place;
   return {reinterpret_cast<kernels::ErrorTotals*>(first) + index, static_cast<std::uint32_t*>(tickets_.data) + index};
+}
+
+kernels::SamplePlace DeviceNumbers::sample(std::size_t layer, Product product) {
+  if (!slots_.defined()) {
+    const std::size_t count = layers_ * kProductCount;
+    slots_ =
+        front_end_.empty_vector(bytes_, Type::byte, static_cast<std::int64_t>(count * sizeof(kernels::SampleSlot)));
+    front_end_.zero(slots_);
+    waits_.assign(count, 0);
+  }
+  const std::size_t index = layer * kProductCount + index_of(product);
+  kernels::SampleSlot* const slot = static_cast<kernels::SampleSlot*>(slots_.data) + index;
+  if (waits_[index] != 0) kernels::judge_samples(slot, 1, front_end_.stream(bytes_));
+  waits_[index] = 1;
+  return {slot, error(layer, index_of(product)).totals};
+}
+
+void DeviceNumbers::judge_samples() {
+  if (std::find(waits_.begin(), waits_.end(), 1) == waits_.end()) return;
+  kernels::judge_samples(static_cast<kernels::SampleSlot*>(slots_.data), waits_.size(), front_end_.stream(bytes_));
+  std::fill(waits_.begin(), waits_.end(), std::uint8_t{0});
 }
 
 bool DeviceNumbers::has_seen(std::size_t layer, Operand operand) const {

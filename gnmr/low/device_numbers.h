@@ -97,6 +97,12 @@ class DeviceNumbers {
   double* square(std::size_t layer, recipes::Product product);
   kernels::TotalsPlace error(std::size_t layer, std::size_t place);
 
+  /// Where a sample of the rows of a GEMM goes; one that waits there already is judged.
+  kernels::SamplePlace sample(std::size_t layer, recipes::Product product);
+
+  /// Judges all samples that wait; to be called before the totals of errors are read.
+  void judge_samples();
+
   /// Whether an operand was seen in this step; where its amax goes: it counts as seen from here on.
   bool has_seen(std::size_t layer, recipes::Operand operand) const;
   float* amax(std::size_t layer, recipes::Operand operand);
@@ -110,10 +116,12 @@ class DeviceNumbers {
  private:
   const FrontEnd& front_end_;
   std::size_t layers_;
-  Matrix bytes_;    // everything that is read after a step: squares, totals of errors, amaxes
-  Matrix doubles_;  // the first part of it
-  Matrix amaxes_;   // the second
-  Matrix tickets_;  // of kernels that add errors, 0 between them: one per layer and place
+  Matrix bytes_;                     // everything that is read after a step: squares, totals of errors, amaxes
+  Matrix doubles_;                   // the first part of it
+  Matrix amaxes_;                    // the second
+  Matrix tickets_;                   // of kernels that add errors, 0 between them: one per layer and place
+  Matrix slots_;                     // of samples, one per layer and GEMM; undefined before the first
+  std::vector<std::uint8_t> waits_;  // whether a sample waits there
   Statistics statistics_;
   std::unique_ptr<kernels::DelayedScales> delayed_;          // null: the recipe has none
   std::vector<std::optional<std::uint32_t>> delayed_index_;  // of each layer, GEMM and place
@@ -128,6 +136,7 @@ class LayerNumbers {
 
   double* square(recipes::Product product) const { return all_.square(layer_, product); }
   kernels::TotalsPlace error(std::size_t place) const { return all_.error(layer_, place); }
+  kernels::SamplePlace sample(recipes::Product product) const { return all_.sample(layer_, product); }
   bool has_seen(recipes::Operand operand) const { return all_.has_seen(layer_, operand); }
   float* amax(recipes::Operand operand) const { return all_.amax(layer_, operand); }
   const float* delayed_scale(recipes::Product product, std::size_t place) const {

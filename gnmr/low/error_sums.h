@@ -43,6 +43,7 @@ struct ErrorSums {
 struct ErrorPlace {
   ErrorSums* sums = nullptr;
   kernels::TotalsPlace on_device = {};
+  kernels::SamplePlace sample = {};
 };
 
 /// The sum of the squares of all elements of a matrix in host memory, in double.

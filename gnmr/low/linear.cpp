@@ -61,6 +61,14 @@ ErrorPlace error_place(const Pass& pass, LinearPaths& paths, std::size_t place, 
   return {.sums = place < kProductCount ? &paths.measured[place].error : &paths.saved_error};
 }
 
+/// Where a sample of the rows of a GEMM's result goes.
+ErrorPlace sample_place(const Pass& pass, LinearPaths& paths, Product product, const Matrix& on) {
+  if (on.place == Place::device) {
+    return {.sample = numbers_of(pass.front_end, paths, on).sample(product)};
+  }
+  return {.sums = &paths.measured[index_of(product)].error};
+}
+
 /// Compares two results of a GEMM, or of what was saved (`kProductCount`).
 void compare_in_full(const Pass& pass, LinearPaths& paths, std::size_t place, const Matrix& low, const Matrix& high) {
   add_error(pass.front_end, low, high, error_place(pass, paths, place, high));
@@ -94,7 +102,7 @@ void patrol_rows(const Pass& pass, LinearPaths& paths, Product product, const Ma
   // A comparison that has begun since the forward finds no weight where that is saved as quantized.
   if (!signs.defined()) return;
   add_rows_error(pass.front_end, low, left, signs, probe_seeds(paths, product),
-                 error_place(pass, paths, index_of(product), low));
+                 sample_place(pass, paths, product, low));
 }
 
 /// What saving in 8 bits does to an input.
@@ -291,7 +299,7 @@ Matrix weight_gradient(const Pass& pass, const Matrix& gradient, const Saved& sa
                    add_weight_error(pass.front_end, part, pass.tokens(gradient, member),
                                     pass.members.part(pass.front_end, projected, Split::by_offsets, member,
                                                       layout_of_projected(projected)),
-                                    probe_seeds(paths, kProduct), error_place(pass, paths, index_of(kProduct), part));
+                                    probe_seeds(paths, kProduct), sample_place(pass, paths, kProduct, part));
                  });
 }
 

@@ -15,28 +15,30 @@ constexpr auto kRows = static_cast<std::int64_t>(kernels::kSampledRows);
 
 // On the host.
 
-/// A matrix times signs for its columns, in host memory, float32 [rows, 2].
-Matrix times_signs(const FrontEnd& front_end, const Matrix& matrix, std::uint64_t seed) {
+/// A matrix times vectors of signs for its columns, in host memory, float32 [rows, vectors].
+Matrix times_signs(const FrontEnd& front_end, const Matrix& matrix, std::uint64_t seed, std::int64_t vectors) {
   const Matrix source = front_end.to_type(matrix, Type::float32);
-  const Matrix signs = front_end.beside(random_signs(front_end, source.columns, seed), source);
+  const Matrix signs = front_end.beside(random_signs(front_end, source.columns, seed, vectors), source);
   return front_end.on_host(thin_product(front_end, source, signs));
 }
 
-/// Adds rows of a low result whose high rows have these projections [rows, 2].
+/// Adds rows of a low result whose high rows have these projections [rows, vectors].
 void add_projected(const FrontEnd& front_end, const Matrix& low, const Matrix& high, std::uint64_t signs_seed,
                    ErrorSums& sums) {
-  const Matrix projected = thin_product(front_end, low, random_signs(front_end, low.columns, signs_seed));
+  const std::int64_t vectors = high.columns;
+  const double share = 1.0 / static_cast<double>(vectors);
+  const Matrix projected = thin_product(front_end, low, random_signs(front_end, low.columns, signs_seed, vectors));
   const std::vector<double> sizes = squared_norms_of_rows(front_end, low);
   std::vector<kernels::ProjectedRow> rows;
   for (std::int64_t row = 0; row < low.rows; ++row) {
     kernels::ProjectedRow& one = rows.emplace_back();
     one.size = sizes[static_cast<std::size_t>(row)];
-    for (std::int64_t k = 0; k < kSignVectors; ++k) {
-      const double of_low = projected.floats()[row * kSignVectors + k];
-      const double of_high = high.floats()[row * kSignVectors + k];
-      one.low += of_low * of_low;
-      one.high += of_high * of_high;
-      one.difference += (of_low - of_high) * (of_low - of_high);
+    for (std::int64_t k = 0; k < vectors; ++k) {
+      const double of_low = projected.floats()[row * vectors + k];
+      const double of_high = high.floats()[row * vectors + k];
+      one.low += share * of_low * of_low;
+      one.high += share * of_high * of_high;
+      one.difference += share * (of_low - of_high) * (of_low - of_high);
     }
   }
   sums.add(std::span<const kernels::ProjectedRow>(rows));
@@ -45,12 +47,13 @@ void add_projected(const FrontEnd& front_end, const Matrix& low, const Matrix& h
 // On a device.
 
 /// Vectors one after the other.
-Matrix empty_vectors(const FrontEnd& front_end, std::int64_t length, const Matrix& like) {
-  return front_end.empty(like, Type::float32, kSignVectors, length);
+Matrix empty_vectors(const FrontEnd& front_end, std::int64_t vectors, std::int64_t length, const Matrix& like) {
+  return front_end.empty(like, Type::float32, vectors, length);
 }
 
 void multiply_signs(const FrontEnd& front_end, const Matrix& matrix, const kernels::SignProducts& products) {
-  const Matrix space = workspace(front_end, kernels::multiply_signs_workspace_bytes(rows_view(matrix)), matrix);
+  const std::size_t bytes = kernels::multiply_signs_workspace_bytes(rows_view(matrix), products.vectors);
+  const Matrix space = workspace(front_end, bytes, matrix);
   kernels::multiply_signs(rows_view(matrix), products, space.data, front_end.stream(matrix));
 }
 
@@ -60,19 +63,19 @@ WeightProducts project_weight(const FrontEnd& front_end, const Matrix& weight,
                               std::optional<std::uint64_t> forward_signs, std::optional<std::uint64_t> dgrad_signs) {
   WeightProducts made;
   if (weight.place != Place::device) {
-    if (forward_signs) made.of_inputs = times_signs(front_end, weight.transposed(), *forward_signs);
-    if (dgrad_signs) made.of_outputs = times_signs(front_end, weight, *dgrad_signs);
+    if (forward_signs) made.of_inputs = times_signs(front_end, weight.transposed(), *forward_signs, kSignVectors);
+    if (dgrad_signs) made.of_outputs = times_signs(front_end, weight, *dgrad_signs, kSignVectors);
     return made;
   }
   const Matrix source = readable(front_end, weight);
   kernels::SignProducts products;
   if (forward_signs) {
-    made.of_inputs = empty_vectors(front_end, source.columns, source);
+    made.of_inputs = empty_vectors(front_end, kSignVectors, source.columns, source);
     products.by_rows_seed = *forward_signs;
     products.of_columns = made.of_inputs.floats();
   }
   if (dgrad_signs) {
-    made.of_outputs = empty_vectors(front_end, source.rows, source);
+    made.of_outputs = empty_vectors(front_end, kSignVectors, source.rows, source);
     products.by_columns_seed = *dgrad_signs;
     products.of_rows = made.of_outputs.floats();
   }
@@ -83,16 +86,15 @@ WeightProducts project_weight(const FrontEnd& front_end, const Matrix& weight,
 void add_rows_error(const FrontEnd& front_end, const Matrix& low, const Matrix& left, const Matrix& right_signs,
                     const ProbeSeeds& seeds, const ErrorPlace& place) {
   if (low.count() == 0) return;  // no tokens say nothing
-  if (place.on_device.totals != nullptr) {
+  if (place.sample.slot != nullptr) {
     const Matrix low_source = readable(front_end, low);
     const Matrix left_source = readable(front_end, left);
-    const Matrix space = workspace(front_end, kernels::sampled_rows_workspace_bytes(), low_source);
     kernels::add_sampled_rows({.low = rows_view(low_source),
                                .left = rows_view(left_source),
                                .right_signs = right_signs.floats(),
                                .signs_seed = seeds.signs,
                                .sample_seed = seeds.rows},
-                              place.on_device, space.data, front_end.stream(low));
+                              place.sample, front_end.stream(low));
     return;
   }
   const kernels::RowSample sample{.seed = seeds.rows, .rows = count_of_rows(low)};
@@ -101,17 +103,18 @@ void add_rows_error(const FrontEnd& front_end, const Matrix& low, const Matrix& 
 }
 
 Matrix project_input(const FrontEnd& front_end, const Matrix& input, std::uint64_t signs) {
-  if (input.place != Place::device) return times_signs(front_end, input, signs);
+  if (input.place != Place::device) return times_signs(front_end, input, signs, kOutputSignVectors);
   const Matrix source = readable(front_end, input);
-  const Matrix products = empty_vectors(front_end, source.rows, source);
-  multiply_signs(front_end, source, {.by_columns_seed = signs, .of_rows = products.floats()});
+  const Matrix products = empty_vectors(front_end, kOutputSignVectors, source.rows, source);
+  multiply_signs(front_end, source,
+                 {.vectors = kernels::kOutputSignVectors, .by_columns_seed = signs, .of_rows = products.floats()});
   return products;
 }
 
 void add_weight_error(const FrontEnd& front_end, const Matrix& low, const Matrix& gradient, const Matrix& input_signs,
                       const ProbeSeeds& seeds, const ErrorPlace& place) {
   if (gradient.count() == 0 || low.count() == 0) return;
-  if (place.on_device.totals != nullptr) {
+  if (place.sample.slot != nullptr) {
     const Matrix low_source = readable(front_end, low);
     const Matrix gradient_source = readable(front_end, gradient);
     const std::size_t bytes = kernels::sampled_outputs_workspace_bytes(count_of_rows(gradient));
@@ -121,7 +124,7 @@ void add_weight_error(const FrontEnd& front_end, const Matrix& low, const Matrix
                                   .input_signs = input_signs.floats(),
                                   .signs_seed = seeds.signs,
                                   .sample_seed = seeds.rows},
-                                 place.on_device, space.data, front_end.stream(low));
+                                 place.sample, space.data, front_end.stream(low));
     return;
   }
   const kernels::RowSample sample{.seed = seeds.rows, .rows = count_of_rows(low), .run = kernels::kRunOfOutputs};
@@ -130,8 +133,8 @@ void add_weight_error(const FrontEnd& front_end, const Matrix& low, const Matrix
   add_projected(front_end, sampled_rows(front_end, low, sample), high, seeds.signs, *place.sums);
 }
 
-Matrix random_signs(const FrontEnd& front_end, std::int64_t length, std::uint64_t seed) {
-  const Matrix signs = front_end.empty(front_end.host_like(), Type::float32, length, kSignVectors);
+Matrix random_signs(const FrontEnd& front_end, std::int64_t length, std::uint64_t seed, std::int64_t vectors) {
+  const Matrix signs = front_end.empty(front_end.host_like(), Type::float32, length, vectors);
   RandomSigns random(seed);
   for (std::int64_t index = 0; index < signs.count(); ++index) signs.floats()[index] = random.next();
   return signs;
@@ -143,10 +146,12 @@ double probe_multiply_adds(std::int64_t tokens, std::int64_t in_features, std::i
   const auto all = static_cast<double>(tokens);
   const auto rows = static_cast<double>(std::min(tokens, kRows));
   const auto outputs = static_cast<double>(std::min(out_features, kRows));
-  // Projections of rows on two vectors each, and the norms of the low ones.
-  const double by_rows = rows * (4 * (in + out) + in + out);
-  const double by_weights = 2 * all * (in + outputs) + 3 * outputs * in;
-  return 4 * in * out + by_rows + by_weights;
+  constexpr auto kVectors = static_cast<double>(kSignVectors);
+  constexpr auto kOutputVectors = static_cast<double>(kOutputSignVectors);
+  // Projections of both rows, and the norm of the low one.
+  const double by_rows = rows * (2 * kVectors + 1) * (in + out);
+  const double by_weights = kOutputVectors * all * (in + outputs) + (kOutputVectors + 1) * outputs * in;
+  return 2 * kVectors * in * out + by_rows + by_weights;
 }
 
 double probe_bytes(std::int64_t tokens, std::int64_t in_features, std::int64_t out_features, double element_bytes) {

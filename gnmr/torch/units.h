@@ -105,8 +105,11 @@ class RecoverableUnits {
     std::vector<std::array<ProductMeasurement, kProductCount>> on_host;  // of each layer; empty: nothing is
   };
 
+  /// On a device, before `device_numbers` are read there: the samples of a patrol are judged.
+  void judge_samples();
+
   /// What was measured in this step; null where all of it is on the host.
-  std::unique_ptr<Measurements> send_measurements() const;
+  std::unique_ptr<Measurements> send_measurements();
 
   /// The same, all but the bytes of `device_numbers`, which the caller brings to `take_measurements`.
   std::unique_ptr<Measurements> send_other_measurements() const;

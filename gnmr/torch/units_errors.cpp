@@ -62,7 +62,14 @@ std::string RecoverableUnits::patrol_text() const {
          cost + "; all in each of the first " + std::to_string(low::kSurveySteps);
 }
 
-std::unique_ptr<RecoverableUnits::Measurements> RecoverableUnits::send_measurements() const {
+void RecoverableUnits::judge_samples() {
+  if (numbers_ == nullptr) return;
+  const c10::DeviceGuard guard(layers_.front().module->weight.device());
+  numbers_->judge_samples();
+}
+
+std::unique_ptr<RecoverableUnits::Measurements> RecoverableUnits::send_measurements() {
+  judge_samples();
   return numbers_ != nullptr ? measurements_with(send_numbers(*numbers_, pool_)) : nullptr;
 }
 

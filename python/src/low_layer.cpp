@@ -240,7 +240,8 @@ void LowLayer::add_sampled_error(std::size_t place, nb::handle low, nb::handle l
   const OnDeviceOf current(*front_end_, one);
   settle(one);
   const low::ProbeSeeds seeds = low::probe_seeds(paths_, product);
-  const low::ErrorPlace to = error_place(place, one);
+  low::ErrorPlace to{.sums = &paths_.measured[place].error};
+  if (one.place == Place::device) to = {.sample = low::numbers_of(*front_end_, paths_, one).sample(product)};
   if (product == Product::weight_gradient) {
     low::add_weight_error(*front_end_, one, first, low::project_input(*front_end_, second, seeds.signs), seeds, to);
   } else if (product == Product::forward) {
@@ -272,9 +273,11 @@ void LowLayer::add_square(nb::handle matrix) {
   }
 }
 
-/// On a device, and without a wait: errors that the end of the step answers with a new scale were not measured.
-void LowLayer::leave_out_answered() const {
+/// On a device, and without a wait: samples are judged, and errors that the end of the step answers with a new scale
+/// were not measured.
+void LowLayer::finish_errors() const {
   const OnDeviceOf current(*front_end_, paths_.numbers->matrix());
+  paths_.numbers->judge_samples();
   paths_.numbers->leave_out_answered(refresh_);
 }
 
@@ -284,7 +287,7 @@ std::array<ErrorSums, kProductCount> LowLayer::error_sums() const {
     if (!paths_.is_stale(static_cast<Product>(product), refresh_)) sums[product] = paths_.measured[product].error;
   }
   if (!has_sums_on_device()) return sums;
-  leave_out_answered();
+  finish_errors();
   const Matrix copy = front_end_->bytes_on_host(paths_.numbers->matrix());
   const low::HostNumbers numbers = low::DeviceNumbers::from_bytes(
       {static_cast<const std::byte*>(copy.data), static_cast<std::size_t>(copy.rows)}, 1);
@@ -312,7 +315,7 @@ nb::object LowLayer::sums_on_device() const {
 nb::object LowLayer::patrol_sums() const {
   constexpr double kNothing = std::numeric_limits<double>::quiet_NaN();
   if (has_sums_on_device()) {
-    leave_out_answered();
+    finish_errors();
     const nb::object bytes = sums_on_device();
     const nb::object numbers = bytes.attr("narrow")(0, 3 * sizeof(double), 3 * kProductCount * sizeof(double));
     const nb::object sums = numbers.attr("view")(nb::module_::import_("torch").attr("float64")).attr("view")(-1, 3);

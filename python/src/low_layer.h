@@ -125,7 +125,7 @@ class LowLayer {
   void settle(const low::Matrix& on);
   low::ErrorPlace error_place(std::size_t product, const low::Matrix& on);
   bool has_sums_on_device() const { return paths_.numbers != nullptr && used_device_; }
-  void leave_out_answered() const;
+  void finish_errors() const;
   std::vector<formats::DelayedState> states() const;
   bool has_history() const;
 

@@ -61,13 +61,13 @@ TEST(RowErrors, OfZeros) {
 TEST(RowErrors, OfProjectionsScaleTheKnownSize) {
   // Projections say that high rows are a quarter of the low ones, whose squared norms are 40; the third row is off by
   // itself.
-  const ErrorTotals totals = projected_totals_of({{40, 8, 2, 2}, {40, 4, 1, 1}, {4000, 400, 1, 361}, {40, 12, 3, 3}});
+  const ErrorTotals totals = projected_totals_of({{40, 4, 1, 1}, {40, 2, 0.5, 0.5}, {4000, 200, 0.5, 180.5}, {40, 6, 1.5, 1.5}});
   EXPECT_NEAR(totals.difference, 0.1 + 0.05 + 16 + 0.15, 1e-5);
   EXPECT_EQ(totals.reference, 4);
   // A low result of zeros: the high projections are all there is.
-  EXPECT_EQ(projected_totals_of({{0, 0, 8, 8}, {0, 0, 8, 8}}).difference, 2);
-  EXPECT_EQ(projected_totals_of({{std::nan(""), 0, 8, 8}, {1, 2, 2, 0}}).difference, kInfinity);
-  EXPECT_EQ(projected_totals_of({{1, 2, kInfinity, kInfinity}, {1, 2, 2, 0}}).difference, 0);
+  EXPECT_EQ(projected_totals_of({{0, 0, 4, 4}, {0, 0, 4, 4}}).difference, 2);
+  EXPECT_EQ(projected_totals_of({{std::nan(""), 0, 4, 4}, {1, 1, 1, 0}}).difference, kInfinity);
+  EXPECT_EQ(projected_totals_of({{1, 1, kInfinity, kInfinity}, {1, 1, 1, 0}}).difference, 0);
 }
 
 TEST(RowSample, TakesEachRowEquallyOften) {
