@@ -21,7 +21,7 @@ from gnmr.low.instance_forward import is_replaced
 from gnmr.low.layer_switch import LayerSwitch
 from gnmr.low.linear import LowLinear
 from gnmr.low.linear_layers import has_own_forward, is_linear, is_transposed, linear_cost
-from gnmr.low.traced import Neighbours
+from gnmr.low.neighbours import Neighbours
 from gnmr.ranks.pieces import is_spread
 from gnmr.switches import Switch, backend_name, maker_of
 

@@ -214,8 +214,12 @@ dist.init_process_group("gloo")
 
 def run(patrol):
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 32), nn.LayerNorm(32))
+    block = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 32), nn.LayerNorm(32))
+    model = nn.Sequential(block)
     convert_to_float8_training(model, config=Float8LinearConfig(emulate=True))
+    if "COMPILES":
+        block.compile(backend="aot_eager")
+    fully_shard(block)
     fully_shard(model)
     ctl = gnmr.attach(model, patrol=patrol, lag=0, quiet=True, strict=True)
     torch.manual_seed(dist.get_rank() + 1)
@@ -238,9 +242,10 @@ os._exit(0)
 
 
 @cpu_only
-def test_weights_that_fully_shard_gathers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("compiles", ["", "compiles"])
+def test_weights_that_fully_shard_gathers(compiles: str, tmp_path: Path) -> None:
     """The weight's gradient of a call is that of this rank."""
-    run_on_two_ranks(SHARDED, tmp_path)
+    run_on_two_ranks(SHARDED.replace("COMPILES", compiles), tmp_path)
 
 
 @pytest.mark.parametrize("lag", [0, 1])

@@ -11,7 +11,7 @@ from devices import DEVICE, cpu_only, cuda_only, near, needs_own_low_path, to_fl
 from gnmr.checks.compiled import counted_compilations, random_set, recovery_sets
 from gnmr.checks.planted_faults import planted_fault
 from gnmr.low.traced import kind_of, kinds
-from small_model import QUICK
+from small_model import NO_PATROL, QUICK
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
@@ -70,11 +70,6 @@ def make(kind: str) -> tuple[Transformer, str | None]:
         return model, kind
     to_float8(model)
     return model, None
-
-
-def no_patrol(recipe: str | None) -> dict[str, float]:
-    """No block takes its slower variant because one of its layers is compared."""
-    return {} if recipe is None else {"patrol": 0.0}
 
 
 def step(model: nn.Module, ctl: gnmr.Control) -> dict[str, Tensor]:
@@ -148,13 +143,13 @@ def test_two_hundred_recovery_sets_compile_nothing(kind: str) -> None:
     for layer in model.layers:
         layer.compile(backend="aot_eager")
     seen = switched_at_random(ctl, lambda: step(model, ctl), 200)
-    # Our own layers: all of a block low, or operators that look at the switch when they run. Torchao's layers are
-    # compiled for each of eight variants.
-    assert variants(seen) == (8 if kind == "torchao" else 2)
+    # All layers of a block are low, or it has operators that look at their layer's switch when they run.
+    assert variants(seen) == 2
 
 
-def test_a_model_that_is_compiled_as_one_has_two_variants() -> None:
-    model, recipe = make("fp8-tensorwise")
+@pytest.mark.parametrize("kind", ["fp8-tensorwise", "torchao"])
+def test_a_model_that_is_compiled_as_one_has_two_variants(kind: str) -> None:
+    model, recipe = make(kind)
     model.layers.extend(Block().to(DEVICE) for _ in range(3))
     ctl = gnmr.attach(model, recipe=recipe, quiet=True, strict=True, watch=True, group_max=1)
     compiled = torch.compile(model, backend="aot_eager")
@@ -162,9 +157,10 @@ def test_a_model_that_is_compiled_as_one_has_two_variants() -> None:
     switched_at_random(ctl, lambda: step(compiled, ctl), 20)
 
 
-def test_blocks_that_are_compiled_apart_do_not_mind_each_other() -> None:
-    model, recipe = make("fp8-tensorwise")
-    ctl = gnmr.attach(model, recipe=recipe, quiet=True, strict=True, watch=True, **no_patrol(recipe))
+@pytest.mark.parametrize("kind", ["fp8-tensorwise", "torchao"])
+def test_blocks_that_are_compiled_apart_do_not_mind_each_other(kind: str) -> None:
+    model, recipe = make(kind)
+    ctl = gnmr.attach(model, recipe=recipe, quiet=True, strict=True, watch=True, patrol=0.0)
     for layer in model.layers:
         layer.compile(backend="aot_eager")
     ctl.set("layers.1.q", "high")
@@ -172,7 +168,8 @@ def test_blocks_that_are_compiled_apart_do_not_mind_each_other() -> None:
     with torch.profiler.profile() as profile:
         step(model, ctl)
     ran = {event.key: event.count for event in profile.key_averages()}
-    assert ran["gnmr::low_linear_4"] == 7 and ran["gnmr::low_cast_1"] == 7
+    operator = "gnmr::low_linear_4" if recipe else "gnmr::float8_linear_1"
+    assert ran[operator] == 7 and (not recipe or ran["gnmr::low_cast_1"] == 7)
 
 
 class Checkpointed(nn.Module):
@@ -366,7 +363,7 @@ def test_a_layer_that_is_never_called_is_told() -> None:
 @pytest.mark.parametrize("kind", ["fp8-tensorwise", pytest.param("torchao", marks=cuda_only)])
 def test_inductor_takes_it(kind: str) -> None:
     model, recipe = make(kind)
-    ctl = gnmr.attach(model, recipe=recipe, quiet=True, strict=True, watch=True, **no_patrol(recipe))
+    ctl = gnmr.attach(model, recipe=recipe, quiet=True, strict=True, watch=True, patrol=0.0)
     eager = step(model, ctl)
     for layer in model.layers:
         layer.compile(fullgraph=True)
@@ -377,8 +374,7 @@ def test_inductor_takes_it(kind: str) -> None:
         assert variants(seen) == 2
         set_high(ctl, ["layers.1.q", "layers.0.k"])
         step(model, ctl)
-        # Torchao's layers are compiled for each variant of a block.
-        assert recipe is None or variants(seen) == 2
+        assert variants(seen) == 2
     set_high(ctl, [])
     with torch.profiler.profile() as profile:
         step(model, ctl)
@@ -422,7 +418,7 @@ def alarmed_rerun(model: nn.Module, ctl: gnmr.Control) -> tuple[str, list[str]]:
 
 def test_a_trial_is_not_compiled() -> None:
     model, recipe = make("torchao")
-    ctl = gnmr.attach(model, recipe=recipe, quiet=True, strict=True, **QUICK)
+    ctl = gnmr.attach(model, recipe=recipe, quiet=True, strict=True, patrol=NO_PATROL, **QUICK)
     for layer in model.layers:
         layer.compile(backend="aot_eager")
     assert alarmed_rerun(model, ctl) == ("trial", [])

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """torchao's Float8Linear: its own forward is the low path, the same layer without float8 the high one.
 
-The module stays what it is. While it is attached its instance has a `forward` that asks one flag; a compiler guards on
-that flag and sees torchao's own code behind it.
+The module stays what it is. While it is attached its instance has a `forward` that asks its switch; in a compiled block
+it asks for all layers of the block at once (gnmr.backends.torchao_compiled).
 
 Goals: a layer that runs low computes what it computes without us, bit for bit; high is `torch.nn.Linear` with the same
 weight. All scales of torchao's recipes are made from the operand at hand, so there is nothing to keep fresh.
@@ -18,12 +18,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gnmr import _core
+from gnmr.backends.torchao_compiled import compiled_forward
 from gnmr.backends.torchao_gather import Gathered
 from gnmr.backends.torchao_patrol import can_be_sampled, sampled_forward
 from gnmr.low.autograd import differentiable_once, unviewed
 from gnmr.low.casts import recipe_of
 from gnmr.low.instance_forward import is_replaced, switch_of
-from gnmr.low.layer_switch import LayerSwitch, as_matrix
+from gnmr.low.layer_switch import as_matrix
+from gnmr.low.neighbours import NeighbourSwitch
 from gnmr.low.output_gradients import with_measured_gradient
 from gnmr.switches import ExtraBytes
 
@@ -49,7 +51,7 @@ def gathers_float8(module: nn.Module) -> bool:
     return bool(getattr(config, "enable_fsdp_float8_all_gather", False))
 
 
-class Float8Switch(LayerSwitch[Any]):
+class Float8Switch(NeighbourSwitch[Any]):
     """The switch of one layer: measuring, patrolled, installed, frugal."""
 
     backend = "torchao Float8Linear"
@@ -58,7 +60,6 @@ class Float8Switch(LayerSwitch[Any]):
     def __init__(self, module: Any) -> None:
         super().__init__(module, forward, 3 * module.in_features * module.out_features, _expected(module.config))
         self._gathered = Gathered(module) if gathers_float8(module) else None
-        self.patrolled = False  # compared with samples of the high path, beside the step
         self.factor: float | None = None  # a fault that is planted
         self._has_counted = False  # a forward outside of backward, in this patrol
 
@@ -74,10 +75,6 @@ class Float8Switch(LayerSwitch[Any]):
         self._gather(True)
         super().begin_trial()
 
-    def _compare(self, wanted: bool) -> None:
-        super()._compare(wanted)
-        self.patrolled = False
-
     def patrol_cost(self, tokens: int) -> float:
         if self._gathered is not None:
             return 0.0  # what is gathered has lost the weight that it would be compared with
@@ -89,9 +86,11 @@ class Float8Switch(LayerSwitch[Any]):
         self.layer.begin_step()
         self._has_counted = False
         self.patrolled, self.comparing = not self.high, self.high
+        self.tell_neighbours()
 
     def end_patrol(self) -> Sequence[tuple[float, float]] | Tensor:
         self.patrolled = self.comparing = False
+        self.tell_neighbours()
         sums: Sequence[tuple[float, float]] | Tensor = self.layer.patrol_sums()
         return sums
 
@@ -126,6 +125,11 @@ class Float8Switch(LayerSwitch[Any]):
 
     def plant_factor(self, factor: float | None) -> None:
         self.factor = factor
+        self.tell_neighbours()
+
+    @property
+    def is_faulty(self) -> bool:
+        return self.factor is not None
 
     def high_forward(self, input: Tensor) -> Tensor:
         """The layer without float8, in the type that its low path has."""
@@ -150,11 +154,13 @@ def forward(module: nn.Linear, input: Tensor) -> Tensor:
     if switch is None:
         plain: Tensor = type(module).forward(module, input)
         return plain
+    if torch.compiler.is_compiling():
+        return with_measured_gradient(switch, compiled_forward(switch, input))
     if torch.is_grad_enabled():
         switch.note_call()
     if switch.comparing:
         result = _compared(switch, input)
-    elif not torch.compiler.is_compiling() and _is_sampled(switch, input):
+    elif _is_sampled(switch, input):
         result = sampled_forward(switch, input)
     else:
         result = switch.high_forward(input) if switch.high else switch.low_forward(input)

@@ -5,8 +5,8 @@ Torchao's own forward and backward run between two places where we look: input a
 passes them on, and whose backward gets their gradients for this call alone; a hook gets the gradient of the output.
 
 Goals: results of the step are torchao's, bit for bit; nothing is kept for backward that torchao does not keep; each
-call counts once, however often it is computed again. Non-goals: compiled blocks; weights that are no plain tensors here
-(gathered in float8, tensor parallel): these calls are not measured.
+call counts once, however often it is computed again. Non-goals: compiled blocks (gnmr.backends.torchao_compiled);
+weights that are no plain tensors here (gathered in float8, tensor parallel): these calls are not measured.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def sampled_forward(switch: Float8Switch, input: Tensor) -> Tensor:
     weight, bias = switch.module.weight, switch.module.bias
     call = _Call(switch)
     inner_input, inner_weight = _Entry.apply(input, weight, call)  # type: ignore[no-untyped-call]
-    made: Tensor = type(switch.module).forward(_Layer(switch.module, inner_weight), inner_input)
+    made: Tensor = type(switch.module).forward(Layer(switch.module, inner_weight), inner_input)
     if switch.counts_forward(torch._C._current_graph_task_id() >= 0):
-        call.compare(FORWARD, made if switch.factor is None else made * switch.factor, input, weight)
+        compare(switch, FORWARD, made if switch.factor is None else made * switch.factor, input, weight)
     if made.requires_grad:
         made.register_hook(call.take_gradient)  # type: ignore[no-untyped-call]
     # Hooks of others on the result do not come before ours.
@@ -50,12 +50,19 @@ def sampled_forward(switch: Float8Switch, input: Tensor) -> Tensor:
     return result if switch.factor is None else result * switch.factor
 
 
-class _Layer:
+def compare(switch: Float8Switch, product: int, low: Tensor, left: Tensor, right: Tensor) -> None:
+    """The result of a GEMM with what the high path would make of its operands."""
+    # Selective checkpointing counts the operators of a forward, and these are not made again.
+    with torch.no_grad(), _disable_current_modes(), torch.autocast(left.device.type, enabled=False):
+        switch.add_sampled_error(product, low, left, right)
+
+
+class Layer:
     """A layer as its forward sees it, with another tensor in the place of its weight, and no bias."""
 
     bias = None
 
-    def __init__(self, module: nn.Linear, weight: Tensor) -> None:
+    def __init__(self, module: nn.Linear, weight: Any) -> None:
         self._module, self.weight = module, weight
 
     def __getattr__(self, name: str) -> Any:
@@ -82,15 +89,9 @@ class _Call:
         if gradient is None or not self._switch.patrolled:
             return
         if to_input is not None:
-            self.compare(INPUT_GRADIENT, to_input, gradient, weight)
+            compare(self._switch, INPUT_GRADIENT, to_input, gradient, weight)
         if to_weight is not None:
-            self.compare(WEIGHT_GRADIENT, to_weight, gradient, input)
-
-    def compare(self, product: int, low: Tensor, left: Tensor, right: Tensor) -> None:
-        """The result of a GEMM with what the high path would make of its operands."""
-        # Selective checkpointing counts the operators of a forward, and these are not made again.
-        with torch.no_grad(), _disable_current_modes(), torch.autocast(left.device.type, enabled=False):
-            self._switch.add_sampled_error(product, low, left, right)
+            compare(self._switch, WEIGHT_GRADIENT, to_weight, gradient, input)
 
 
 class _Entry(torch.autograd.Function):

@@ -2,7 +2,7 @@
 """Which parts of a model were given to torch.compile, and what that means for the switches in them.
 
 Goals: a block that is compiled by itself goes by its own layers alone: nothing that happens in another makes it take
-its slower variant. Non-goals: what the variants are (gnmr.low.ops).
+its slower variant. Non-goals: what the variants are (gnmr.low.neighbours).
 """
 
 import sys
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from torch import nn
 
 from gnmr.low.linear import LowLinear
-from gnmr.low.traced import Neighbours
+from gnmr.low.neighbours import Neighbours, NeighbourSwitch
 from gnmr.units import WatchedUnit
 
 
@@ -40,10 +40,10 @@ def has_compiled() -> bool:
 
 
 def look_at_parts(model: nn.Module, units: Iterable[WatchedUnit], whole: bool) -> list[LowLinear]:
-    """Notes in layers of ours which others they are compiled with; `whole`: the model is compiled as one, from outside.
-    Those that are to be recorded in CUDA graphs."""
+    """Notes in layers which others they are compiled with; `whole`: the model is compiled as one, from outside. The
+    layers of ours come back that are to be recorded in CUDA graphs."""
     recorded: list[LowLinear] = []
-    layers = {id(unit.module): unit.switch for unit in units if isinstance(unit.switch, LowLinear)}
+    layers = {id(unit.module): unit.switch for unit in units if isinstance(unit.switch, NeighbourSwitch)}
 
     def visit(module: nn.Module, around: Neighbours, is_inside: bool, is_recorded: bool) -> None:
         if not is_inside and is_compiled(module):
@@ -51,7 +51,7 @@ def look_at_parts(model: nn.Module, units: Iterable[WatchedUnit], whole: bool) -
         layer = layers.pop(id(module), None)
         if layer is not None:
             layer.stand_among(around)
-            if is_recorded:
+            if is_recorded and isinstance(layer, LowLinear):
                 recorded.append(layer)
         for child in module.children():
             visit(child, around, is_inside, is_recorded)

@@ -25,10 +25,10 @@ from gnmr.low.casts import INPUT, WEIGHT, recipe_of, without_autocast
 from gnmr.low.fp8_matrix import makes_codes
 from gnmr.low.front_end import LINEAR
 from gnmr.low.instance_forward import switch_of
-from gnmr.low.layer_switch import LayerSwitch
 from gnmr.low.linear_layers import shape_of
+from gnmr.low.neighbours import Neighbours, NeighbourSwitch
 from gnmr.low.shared_inputs import shared_operands
-from gnmr.low.traced import Neighbours, kind_of, kinds, traced_layer
+from gnmr.low.traced import kind_of, kinds, traced_layer
 from gnmr.switches import ExtraBytes
 
 #: Tensors that a forward leaves for its backward, in the order of `low::Saved::parts`; None: there is none.
@@ -39,7 +39,7 @@ PLAIN_WEIGHT, PROJECTED_INPUT, LOW_WEIGHT, LOW_INPUT, PLAIN_INPUT = 0, 1, slice(
 PARTS = 10
 
 
-class LowLinear(LayerSwitch[Any]):
+class LowLinear(NeighbourSwitch[Any]):
     """The switch of one linear layer: measuring, patrolled, installed, frugal (gnmr.switches)."""
 
     backend = "gnmr's low linear"
@@ -59,6 +59,7 @@ class LowLinear(LayerSwitch[Any]):
             3 * self.inputs * self.outputs,
             [rules.expected_error(product) for product in range(3)],
             _core.LowLayer(self.front_end, rules, layer, clock),
+            neighbours,
         )
         self.path_now = _core.LayerPath.low  # that of its GEMMs; in a trial high
         self.layer.set_path(self.path_now)
@@ -68,10 +69,7 @@ class LowLinear(LayerSwitch[Any]):
         self._has_state = any(rules.is_delayed(product, place) for product in range(3) for place in range(2))
         traced = traced_layer(recipe, rules)
         self.kind = -1 if traced is None else kind_of(traced)  # for compilers, of gnmr.low.traced; -1: none
-        self.neighbours = neighbours or Neighbours()
-        self.patrolled = False  # compared with samples of the high path, beside the step
         self._is_faulty = False
-        self._number = layer
         self._may_run_on: torch.device | None = None  # that is no CPU, and was looked at
 
     @property
@@ -84,18 +82,15 @@ class LowLinear(LayerSwitch[Any]):
         return functional.linear(input, weight, bias)
 
     def stand_among(self, neighbours: Neighbours) -> None:
-        """Before a compiler sees it: the layers that it is compiled together with."""
-        self.neighbours.tell(self._number, False, False)
-        self.neighbours = neighbours
         device = self.module.weight.device
         if self.kind >= 0 and device.type == "cuda" and kinds[self.kind].has_codes:
             plans = fp8_matrix.plans_of_layer(self.recipe, self.inputs, self.outputs, device)
             self.kind = kind_of(replace(kinds[self.kind], plans=plans))
-        self._tell_neighbours()
+        super().stand_among(neighbours)
 
-    def _tell_neighbours(self) -> None:
-        is_loud = self.high or self.comparing or self._is_faulty
-        self.neighbours.tell(self._number, is_loud, self.patrolled)
+    @property
+    def is_faulty(self) -> bool:
+        return self._is_faulty
 
     @property
     def has_state(self) -> bool:
@@ -114,13 +109,8 @@ class LowLinear(LayerSwitch[Any]):
     def set_recovery(self, recovers: bool) -> None:
         self.recovers = recovers and self._has_ladder
 
-    def set_high(self, high: bool) -> None:
-        super().set_high(high)
-        self._tell_neighbours()
-
     def _compare(self, wanted: bool) -> None:
         super()._compare(wanted)
-        self.patrolled = False
         self.path_now = _core.LayerPath.high
         if not wanted and not self.high:
             self.path_now = _core.LayerPath.low
@@ -131,16 +121,7 @@ class LowLinear(LayerSwitch[Any]):
     def plant_factor(self, factor: float | None) -> None:
         self.layer.plant_factor(factor)
         self._is_faulty = factor is not None
-        self._tell_neighbours()
-
-    def begin_trial(self) -> None:
-        super().begin_trial()
-        self._tell_neighbours()
-
-    def end_trial(self) -> Sequence[float]:
-        errors = super().end_trial()
-        self._tell_neighbours()
-        return errors
+        self.tell_neighbours()
 
     def begin_step(self) -> None:
         self.calls = 0
@@ -172,14 +153,14 @@ class LowLinear(LayerSwitch[Any]):
         self.patrolled, self.comparing = not self.high, self.high
         self.layer.comparison = _core.Comparison.trial if self.high else _core.Comparison.patrol
         around = self.neighbours  # told without a call: it is done for each layer, before and after each step
-        around.patrolled.add(self._number)
+        around.patrolled.add(self.number)
         around.trains_calm = around.calm and not around.can_patrol
 
     def end_patrol(self) -> Sequence[tuple[float, float]] | Tensor:
         self.patrolled = self.comparing = False
         self.layer.comparison = _core.Comparison.none
         around = self.neighbours
-        around.patrolled.discard(self._number)
+        around.patrolled.discard(self.number)
         around.trains_calm = around.calm and not (around.can_patrol and around.patrolled)
         sums: Sequence[tuple[float, float]] | Tensor = self.layer.patrol_sums()
         return sums

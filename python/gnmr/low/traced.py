@@ -125,26 +125,6 @@ for _name, _run, _shape in (
     torch.library.register_fake(f"gnmr::{_name}", _shape, lib=operators)
 
 
-class Neighbours:
-    """What layers that are compiled together have in common: compilers guard on `calm` or, where gradients are wanted,
-    on `trains_calm`; on one of them, so that there are two variants."""
-
-    def __init__(self, can_patrol: bool = True) -> None:
-        """`can_patrol`: a patrol of one layer may have all of them take their slower variant."""
-        self.calm = True
-        self.trains_calm = True
-        self.can_patrol = can_patrol
-        self.patrolled: set[int] = set()
-        self._loud: set[int] = set()
-
-    def tell(self, layer: int, is_loud: bool, is_patrolled: bool) -> None:
-        """Whether a layer is high, or compared in full; whether it is compared by samples."""
-        (self._loud.add if is_loud else self._loud.discard)(layer)
-        (self.patrolled.add if is_patrolled else self.patrolled.discard)(layer)
-        self.calm = not self._loud
-        self.trains_calm = self.calm and not (self.can_patrol and self.patrolled)
-
-
 @dataclass(frozen=True)
 class TracedLayer:
     """All that a compiler has to know of a layer, as constants."""
