@@ -43,6 +43,7 @@ class Trainer {
  private:
   void follow_kill_switch();
   void take_step(std::int64_t number);
+  void change_weights();
   void run_batch(Step& now);
   Action report(const Step& step);
   void make_update(Step& now);
