@@ -50,6 +50,9 @@ void check_experiment(const run::TrainSettings& settings) {
   check_whole("fault_steps", experiment.fault_steps, 1, run::kMostSteps);
   check_whole("fault_from", experiment.fault_from, 1, run::kMostSteps);
   check_number("fault_strength", experiment.fault_strength, {.low = 1, .high = 1e6}, "a number in [1, 1e6]");
+  check_whole("transplant_at", experiment.transplant_at, 0, run::kMostSteps);
+  check_whole("transplant_channels", experiment.transplant_channels, 1, run::kMostSteps);
+  check_number("transplant_factor", experiment.transplant_factor, {.low = 1, .high = 1e6}, "a number in [1, 1e6]");
   check_combinations(settings);
 }
 

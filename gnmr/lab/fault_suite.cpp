@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 
 #include "gnmr/core/error.h"
 #include "gnmr/core/message_text.h"
@@ -31,8 +30,6 @@ constexpr const char* kNeverByLevel = "tau=1e30";
 constexpr const char* kNeverByRise = "delta_tau=1e30";
 constexpr const char* kNeverByFall = "fall_tau=0";
 
-constexpr std::array kNoBudget{"max_o=1000000", "max_cost=1", "group_max=0"};
-
 std::vector<Arm> references() {
   return {{"high",
            "high precision",
@@ -41,11 +38,7 @@ std::vector<Arm> references() {
           {"none",
            "no recovery",
            "The recipe with the faults; the controller only watches",
-           {"controller=watch", "selector=norms", "coarse_error=0"}},
-          {"no-faults",
-           "no faults",
-           "The recipe without faults; the controller only watches: what the faults cost",
-           {"controller=watch", "selector=norms", "coarse_error=0", "faults=", "harm=false"}}};
+           {"controller=watch", "selector=norms", "coarse_error=0"}}};
 }
 
 std::vector<Arm> selectors() {
@@ -60,12 +53,6 @@ std::vector<Arm> selectors() {
            "TransformerEngine's "
            "AutoswitchGemm is proposed to)",
            {"selector=evidence", "evidence_from=casts", "guard=replay"}},
-          {"evidence-fixed",
-           "evidence, fixed limit",
-           "What quantization did to operands decides by a fixed limit per tensor, four times the format's own error, "
-           "and the step is run again with these units high (docs/rivals.md)",
-           {"selector=evidence", "evidence_from=casts", "guard=replay", "error_factor=1e30", "coarse_error=0",
-            "refresh=0"}},
           {"patrol",
            "patrol",
            "The patrol's errors decide, without alarm or trial",
@@ -89,14 +76,6 @@ std::vector<Arm> rivals() {
          {fmt::format("rival={}", name), "controller=watch", "selector=norms", "coarse_error=0", "harm=false"}});
   }
   return arms;
-}
-
-std::vector<Arm> bounds() {
-  const std::vector<std::string> known{"oracle=true", "selector=norms", "coarse_error=0"};
-  std::vector<std::string> unlimited = known;
-  unlimited.insert(unlimited.end(), kNoBudget.begin(), kNoBudget.end());
-  return {{"oracle", "oracle", "Layers with a fault are in recovery, known beforehand, within the budget", known},
-          {"oracle-unlimited", "oracle, no budget", "The same without a budget", unlimited}};
 }
 
 std::vector<Arm> guards() {
@@ -128,7 +107,7 @@ std::vector<Arm> ablations() {
   add("no-cap", "no patrol; plain history of norms", {"patrol=0", "mean_cap=0"});
   add("no-trial-cap", "`trial`; as many reruns as are asked for", {"max_trials=100"});
   add("no-lock", "`trial`; a recovery lasts one step", {"lock_steps=1", "max_lock_steps=0"});
-  add("no-budget", "`trial`; as many units in recovery as ask for it", {kNoBudget.begin(), kNoBudget.end()});
+  add("no-budget", "`trial`; as many units in recovery as ask for it", no_budget());
   return arms;
 }
 
@@ -151,12 +130,6 @@ void change_subject(FaultSubject& subject, std::string_view change) {
   if (subject.layers > 1) subject.texts.emplace_back("harm=false");
 }
 
-std::string kinds_text() {
-  std::string text;
-  for (const FaultKindSpec& spec : fault_kinds()) text += std::string(spec.name) + ", ";
-  return text;
-}
-
 }  // namespace
 
 FaultSubject fault_subject(std::string_view name) {
@@ -164,16 +137,19 @@ FaultSubject fault_subject(std::string_view name) {
   const std::string_view kind = name.substr(0, name.find(','));
   const std::optional<FaultChoice> choice = parse_fault(kind);
   if (!choice) {
-    throw Error(
-        fmt::format("no fault is named {}; there are {}each but bad-batch also with :once, none, required and all{}",
-                    io::in_quotes(kind), kinds_text(),
-                    did_you_mean(kind.substr(0, kind.find(':')), fault_kinds(),
-                                 [](const FaultKindSpec& spec) { return spec.name; })));
+    throw Error(fmt::format("no fault is named {}: expected {}, none, required or all{}", io::in_quotes(kind),
+                            expected_fault(),
+                            did_you_mean(kind.substr(0, kind.find(':')), fault_kinds(),
+                                         [](const FaultKindSpec& spec) { return spec.name; })));
   }
   FaultSubject subject{.name = std::string(name),
                        .folder = std::string(name),
                        .site = std::string(to_string(site_of(choice->kind))),
                        .texts = {fmt::format("faults={}", kind)}};
+  if (!has_measurable_harm(choice->kind)) {
+    // What is wrong is the history of delayed scaling.
+    subject.texts.insert(subject.texts.end(), {"recipe=fp8-delayed", "harm=false"});
+  }
   for (char& letter : subject.folder) {
     if (letter == ':' || letter == ',' || letter == '=') letter = '-';
   }
@@ -240,7 +216,7 @@ const std::vector<Arm>& fault_arms() {
   static const std::vector<Arm> all = [] {
     std::vector<Arm> arms;
     for (const auto& part :
-         {references(), selectors(), rivals(), bounds(), common_arms("none", "trial"), guards(), ablations()}) {
+         {references(), selectors(), rivals(), common_arms("none", "trial"), guards(), ablations()}) {
       arms.insert(arms.end(), part.begin(), part.end());
     }
     return arms;

@@ -22,14 +22,26 @@ std::string uniform_recipe(std::string_view name, std::string_view about, std::s
       name, about, rule);
 }
 
+std::string int8_tensor_recipe() {
+  return uniform_recipe("int8-tensor", "Operands in 8-bit integers, one scale per tensor.",
+                        R"({"format": "int8", "scaling": "tensor"})");
+}
+
+/// A bug in four layers, from step 60 to the end.
+std::vector<std::string> reenacted_bug(std::string_view kind) {
+  return {"recipe=fp8-delayed", fmt::format("faults={}", kind), "fault_every=1", "fault_layers=4", "max_o=4"};
+}
+
 /// MX as OCP has it: a block's scale is the power of two below its largest value, so what comes within an eighth of the
 /// next one is saturated.
-std::string mx_recipe() {
-  return "{\n  \"name\": \"mxfp8-ocp\",\n"
-         "  \"about\": \"MXFP8 with OCP's scales, which saturate: E4M3, output gradient E5M2.\",\n"
-         "  \"input\": {\"format\": \"e4m3\", \"scaling\": \"mx\"},\n"
-         "  \"weight\": {\"format\": \"e4m3\", \"scaling\": \"mx\"},\n"
-         "  \"output_gradient\": {\"format\": \"e5m2\", \"scaling\": \"mx\"}\n}\n";
+std::string mx_recipe(std::string_view name, std::string_view gradient) {
+  return fmt::format(
+      "{{\n  \"name\": \"{0}\",\n"
+      "  \"about\": \"MXFP8 with OCP's scales, which saturate: E4M3, output gradient {1}.\",\n"
+      "  \"input\": {{\"format\": \"e4m3\", \"scaling\": \"mx\"}},\n"
+      "  \"weight\": {{\"format\": \"e4m3\", \"scaling\": \"mx\"}},\n"
+      "  \"output_gradient\": {{\"format\": \"{1}\", \"scaling\": \"mx\"}}\n}}\n",
+      name, gradient);
 }
 
 /// Delayed scaling whose scales are looked at again only every `interval` steps.
@@ -109,13 +121,18 @@ const std::vector<Regime>& regimes() {
       {"int8-outliers",
        "8-bit integers with one scale per tensor, and one channel in 32 thirty times as large as the others",
        {"outliers=30", "max_o=4"},
-       uniform_recipe("int8-tensor", "Operands in 8-bit integers, one scale per tensor.",
-                      R"({"format": "int8", "scaling": "tensor"})")},
+       int8_tensor_recipe()},
       {"mx-last-bin",
        "A student of a fixed teacher in MXFP8 (E4M3, gradients E5M2, OCP's scales), its layer norms too",
        {"model=student-teacher", "steps=1500", "batch=16", "sequence=16", "lr=0.003", "min_lr=0.01", "warmup=100",
         "weight_decay=0"},
-       mx_recipe()},
+       mx_recipe("mxfp8-ocp", "e5m2")},
+      {"mx-last-bin-512",
+       "For a GPU: a wider student, E4M3 for gradients too, a constant learning rate, no clipping, 6,000 steps of "
+       "2,048",
+       {"model=student-teacher-512", "steps=6000", "batch=64", "sequence=32", "lr=0.0006", "min_lr=1", "warmup=0",
+        "weight_decay=0", "beta2=0.999", "clip=0", "eval_every=500"},
+       mx_recipe("mxfp8-ocp-e4m3", "e4m3")},
       {"fp8-domain",
        "FP8 with delayed scaling; half-way the text changes to bytes that it did not have",
        {"recipe=fp8-delayed", "then_at=201", "then_data=@shifted"}},
@@ -129,6 +146,23 @@ const std::vector<Regime>& regimes() {
        uniform_recipe("mxfp4", "Operands in MXFP4: E2M1 with an E8M0 scale for each 32 elements along the sum.",
                       R"({"format": "e2m1", "scaling": "mx"})")},
       {"long", "FP8 with delayed scaling, five times as many steps", {"recipe=fp8-delayed", "steps=2000"}},
+      {"cached-weight",
+       "Semi-natural, RE-ENACTED BUG: from step 60 on weights keep their FP8 data while scales are renewed (four "
+       "layers)",
+       reenacted_bug("cached-weight")},
+      {"missed-amax",
+       "Semi-natural, RE-ENACTED BUG: from step 60 on gradients' amaxes are not taken in, as under recomputation "
+       "(four)",
+       reenacted_bug("missed-amax")},
+      {"wrong-amax",
+       "Semi-natural, RE-ENACTED BUG: from step 60 on scales are made of a neighbour's amaxes, as of wrong ranks "
+       "(four)",
+       reenacted_bug("wrong-amax")},
+      {"transplanted-outliers",
+       "Semi-natural, TRANSPLANTED OUTLIERS: INT8 per tensor; at step 200 four channels of each SwiGLU become 64 times "
+       "as large",
+       {"transplant_at=200", "transplant_channels=4", "transplant_factor=64", "max_o=4"},
+       int8_tensor_recipe()},
       {"faults",
        "FP8 with one scale per tensor and INJECTED faults (saturate, overflow)",
        {"recipe=fp8-tensorwise", "faults=saturate overflow", "max_o=3"}},
@@ -147,6 +181,11 @@ const Regime& find_regime(std::string_view name) {
   return *found;
 }
 
+const std::vector<std::string>& no_budget() {
+  static const std::vector<std::string> texts{"max_o=1000000", "max_cost=1", "group_max=0"};
+  return texts;
+}
+
 std::vector<Arm> common_arms(const std::string& low, const std::string& gnmr) {
   const std::vector<std::string> fixed{"controller=watch", "selector=norms", "coarse_error=0"};
   const auto always_high = [&](const char* globs) {
@@ -154,7 +193,23 @@ std::vector<Arm> common_arms(const std::string& low, const std::string& gnmr) {
     texts.push_back(fmt::format("always_high={}", globs));
     return texts;
   };
+  const std::vector<std::string> known{"controller=gnmr", "oracle=true", "granularity=layer", "selector=norms",
+                                       "coarse_error=0"};
+  std::vector<std::string> unlimited = known;
+  unlimited.insert(unlimited.end(), no_budget().begin(), no_budget().end());
   return {
+      {"no-faults",
+       "no faults",
+       "The recipe without injected faults; the controller only watches: what the faults cost",
+       {"controller=watch", "selector=norms", "coarse_error=0", "faults=", "harm=false"}},
+      {"oracle", "oracle", "Layers with an injected fault are in recovery, known beforehand, within the budget", known},
+      {"oracle-unlimited", "oracle, no budget", "The same without a budget", unlimited},
+      {"evidence-fixed",
+       "evidence, fixed limit",
+       "What quantization did to operands decides by a fixed limit per tensor, four times the format's own error, and "
+       "the step runs again with these units high (docs/rivals.md)",
+       {"controller=gnmr", "selector=evidence", "evidence_from=casts", "guard=replay", "error_factor=1e30",
+        "coarse_error=0", "refresh=0"}},
       {"patrol-replay",
        "patrol + replay",
        "The patrol's errors decide, and the step runs again with these units high: no norms, trial, standing recovery "

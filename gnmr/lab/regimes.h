@@ -51,9 +51,12 @@ const Regime& find_regime(std::string_view name);
 /// The arms of `gnmr lab stress`.
 const std::vector<Arm>& stress_arms();
 
-/// Arms that make sense in every suite: rules that people use, and parts of GNMR alone. `low` is the suite's arm
-/// without recovery, `gnmr` that with all of it.
+/// Arms that make sense in every suite: runs without faults and oracles, rules that people use, and parts of GNMR
+/// alone. `low` is the suite's arm without recovery, `gnmr` that with all of it.
 std::vector<Arm> common_arms(const std::string& low, const std::string& gnmr);
+
+/// The options of a run that has no budget.
+const std::vector<std::string>& no_budget();
 
 /// Those of the names, in the order of the table, then those with other settings (`gnmr:patrol=1,max_o=4`, of a rival
 /// its parameters: `zclip:z=3`). `all` is every arm. An `Error` for a name that is not known, wrong settings, or an arm

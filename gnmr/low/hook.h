@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a laboratory changes a low path: before, in and after the quantization of an operand, and behind the GEMM.
+// Where a laboratory changes a low path: before, in and after the quantization of an operand, in its amax history, and
+// behind the GEMM.
 //
 // Goals: experiments with known faults without a word about them in the layer. Non-goals: what a fault is; the high
 // path, which no hook can change.
@@ -41,6 +42,9 @@ class MatrixHook {
 
   /// Whether any of these ever does something. Where not, GEMMs share quantized operands as they do without a hook.
   virtual bool changes_operands() const { return true; }
+
+  /// The matrix whose amax the history of delayed scaling takes in for an operand; undefined: none.
+  virtual Matrix observed_for(const LowPathCall&, recipes::Operand, const Matrix& matrix) { return matrix; }
 
   /// The result of the GEMM.
   virtual Matrix after_gemm(const LowPathCall& call, const Matrix& result) = 0;

@@ -210,9 +210,12 @@ bool is_of_no_layer(const CastRule& rule) {
 
 }  // namespace
 
-void observe(const FrontEnd& front_end, LinearPaths& paths, Product product, std::size_t place, const Matrix& matrix) {
+void observe(const FrontEnd& front_end, LinearPaths& paths, Product product, std::size_t place, const Matrix& given) {
   const Operand operand = recipes::operands_of(product)[place];
-  if (!is_observed(paths, operand) || observes_in_cast(paths, product, place, matrix)) return;
+  if (!is_observed(paths, operand) || observes_in_cast(paths, product, place, given)) return;
+  const Matrix matrix =
+      paths.hook != nullptr ? paths.hook->observed_for(call_of(paths, product), operand, given) : given;
+  if (!matrix.defined()) return;
   if (matrix.place == Place::device) {
     if (matrix.count() == 0) return;
     keep_amax(front_end, paths, operand, matrix, [&](float* amax) { find_amax(front_end, matrix, amax); });

@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
 
 #include <cmath>
 #include <filesystem>
@@ -19,8 +20,19 @@ namespace gnmr::models {
 namespace {
 
 constexpr std::string_view kStudentTeacher = "student-teacher";
+constexpr std::string_view kWideStudent = "student-teacher-512";
 constexpr std::int64_t kMostChannels = std::int64_t{1} << 16;
 constexpr std::int64_t kMostBlocks = 4096;
+
+/// One of those in which divergence was seen, by the authors' code (docs/models.md).
+StudentTeacherConfig wide_student() {
+  return {.hidden = 512,
+          .intermediate = 2048,
+          .layers = 4,
+          .target_noise = 5e-3,
+          .teacher_intermediate = 512,
+          .teacher_residual = false};
+}
 
 // Holds the blocks under their numbers.
 class StudentBlocksImpl : public torch::nn::Module {
@@ -47,6 +59,9 @@ const StudentTeacherConfig& checked(const StudentTeacherConfig& config) {
   expect_between("num_hidden_layers", config.layers, kMostBlocks);
   expect_not_negative("layer_norm_eps", config.norm_eps);
   expect_not_negative("target_noise", config.target_noise);
+  if (config.teacher_intermediate != 0) {
+    expect_between("teacher_intermediate_size", config.teacher_intermediate, kMostChannels);
+  }
   return config;
 }
 
@@ -65,6 +80,7 @@ std::string teacher_name(std::int64_t layer, std::string_view part) {
 std::optional<StudentTeacherConfig> find_student_teacher(const std::string& name_or_path) {
   constexpr std::size_t kLargestFile = std::size_t{1} << 20;
   if (name_or_path == kStudentTeacher) return StudentTeacherConfig();
+  if (name_or_path == kWideStudent) return wide_student();
   std::error_code ignored;
   std::filesystem::path file(name_or_path);
   if (std::filesystem::is_directory(file, ignored)) file /= "config.json";
@@ -80,6 +96,8 @@ std::optional<StudentTeacherConfig> find_student_teacher(const std::string& name
         config.layers = object.whole("num_hidden_layers");
         config.norm_eps = object.number_if("layer_norm_eps").value_or(config.norm_eps);
         config.target_noise = object.number_if("target_noise").value_or(config.target_noise);
+        config.teacher_intermediate = object.whole_if("teacher_intermediate_size").value_or(0);
+        config.teacher_residual = object.truth_if("teacher_residual").value_or(true);
         return checked(config);
       },
       io::RepeatedKeys::accept);
@@ -93,6 +111,8 @@ std::string config_json(const StudentTeacherConfig& config) {
   document["num_hidden_layers"] = config.layers;
   document["layer_norm_eps"] = config.norm_eps;
   document["target_noise"] = config.target_noise;
+  document["teacher_intermediate_size"] = config.teacher_intermediate;
+  document["teacher_residual"] = config.teacher_residual;
   return document.dump(2) + "\n";
 }
 
@@ -118,9 +138,10 @@ at::Tensor StudentBlockImpl::forward(const at::Tensor& input) {
 StudentTeacherImpl::StudentTeacherImpl(const StudentTeacherConfig& config)
     : layers(make_student_blocks(checked(config))), config_(config) {
   register_module("layers", std::make_shared<StudentBlocksImpl>(layers));
+  const std::int64_t inner = config.teacher_intermediate > 0 ? config.teacher_intermediate : config.intermediate;
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
-    register_buffer(teacher_name(layer, "up"), at::empty({config.intermediate, config.hidden}));
-    register_buffer(teacher_name(layer, "down"), at::empty({config.hidden, config.intermediate}));
+    register_buffer(teacher_name(layer, "up"), at::empty({inner, config.hidden}));
+    register_buffer(teacher_name(layer, "down"), at::empty({config.hidden, inner}));
   }
 }
 
@@ -136,7 +157,8 @@ at::Tensor StudentTeacherImpl::teach(const at::Tensor& input) const {
   at::Tensor hidden = input;
   for (std::int64_t layer = 0; layer < config_.layers; ++layer) {
     const at::Tensor inner = at::gelu(at::linear(hidden, weights[teacher_name(layer, "up")]));
-    hidden = hidden + at::linear(inner, weights[teacher_name(layer, "down")]);
+    const at::Tensor made = at::linear(inner, weights[teacher_name(layer, "down")]);
+    hidden = config_.teacher_residual ? hidden + made : made;
   }
   return hidden;
 }
@@ -145,10 +167,13 @@ at::Tensor StudentTeacherImpl::draw(const at::Tensor& samples) const {
   const at::Tensor numbers = samples.to(at::kCPU).contiguous().flatten();
   const auto* const number = numbers.const_data_ptr<std::int64_t>();
   at::Tensor drawn = at::empty({numbers.numel(), 2 * config_.hidden}, at::TensorOptions().dtype(at::kFloat));
-  for (std::int64_t row = 0; row < numbers.numel(); ++row) {
-    const auto generator = at::make_generator<at::CPUGeneratorImpl>(static_cast<std::uint64_t>(number[row]));
-    drawn[row].normal_(0.0, 1.0, generator);
-  }
+  // A row has a generator of its own, so threads change nothing.
+  at::parallel_for(0, numbers.numel(), /*grain_size=*/16, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const auto generator = at::make_generator<at::CPUGeneratorImpl>(static_cast<std::uint64_t>(number[row]));
+      drawn[row].normal_(0.0, 1.0, generator);
+    }
+  });
   return drawn;
 }
 

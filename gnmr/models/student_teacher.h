@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A student that learns to compute what a fixed teacher computes: residual blocks `x + down(gelu(up(norm(x))))` with
-// layer norms, on normal random inputs. The teacher has the same blocks without norms; it is no part of the module's
-// parameters, and a function of the seed alone.
+// layer norms, on normal random inputs. The teacher has the same blocks without norms, or plain layers
+// `down(gelu(up))`; it is no part of the module's parameters, and a function of the seed alone.
 //
 // Modules in forward order: layers.N.{norm, up, down}. The norms' weights are switchable too (nn::SwitchableScale):
 // they stay close to 1, so in a block format a whole block of them can round to one value.
@@ -33,13 +33,15 @@ struct StudentTeacherConfig {
   std::int64_t intermediate = 256;
   std::int64_t layers = 4;
   double norm_eps = 1e-5;
-  double target_noise = 1e-3;  // deviation
+  double target_noise = 1e-3;             // deviation
+  std::int64_t teacher_intermediate = 0;  // 0: as the student's
+  bool teacher_residual = true;           // without, the student must undo what its own blocks pass on
 
   bool operator==(const StudentTeacherConfig&) const = default;
 };
 
-/// The sizes that `name_or_path` stands for: the preset `student-teacher`, or a config.json with that `model_type`;
-/// nothing where it is something else.
+/// The sizes that `name_or_path` stands for: the presets `student-teacher` and `student-teacher-512`, or a config.json
+/// with the `model_type` of the first; nothing where it is something else.
 std::optional<StudentTeacherConfig> find_student_teacher(const std::string& name_or_path);
 
 /// The text of its config.json.

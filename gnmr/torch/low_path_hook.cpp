@@ -31,6 +31,10 @@ low::Matrix LowPathHook::after_quantizing(const LowPathCall& call, recipes::Oper
   return changed(quantized, [&](const at::Tensor& tensor) { return after_cast(call, operand, tensor); });
 }
 
+low::Matrix LowPathHook::observed_for(const LowPathCall& call, recipes::Operand operand, const low::Matrix& matrix) {
+  return changed(matrix, [&](const at::Tensor& tensor) { return observed(call, operand, tensor); });
+}
+
 low::Matrix LowPathHook::after_gemm(const LowPathCall& call, const low::Matrix& result) {
   return changed(result, [&](const at::Tensor& tensor) { return after_product(call, tensor); });
 }

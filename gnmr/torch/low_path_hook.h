@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a laboratory may reach into a low path: before, in and after quantization, and behind the GEMM; on tensors.
+// Where a laboratory may reach into a low path: before, in and after quantization, in the amax history, and behind the
+// GEMM; on tensors.
 //
 // Goals: experiments with known faults without a word about them in the layer. Non-goals: what a fault is
 // (gnmr/lab/injection); the high path, which no hook can reach.
@@ -30,6 +31,9 @@ class LowPathHook : public low::MatrixHook {
   /// The dequantized operand. The evidence has been taken.
   virtual at::Tensor after_cast(const LowPathCall& call, recipes::Operand operand, const at::Tensor& cast) = 0;
 
+  /// The tensor whose amax the history of delayed scaling takes in for an operand; undefined: none.
+  virtual at::Tensor observed(const LowPathCall&, recipes::Operand, const at::Tensor& matrix) { return matrix; }
+
   /// The result of the GEMM.
   virtual at::Tensor after_product(const LowPathCall& call, const at::Tensor& result) = 0;
 
@@ -40,6 +44,7 @@ class LowPathHook : public low::MatrixHook {
     return changes_casts(call, operand);
   }
   low::Matrix after_quantizing(const LowPathCall& call, recipes::Operand operand, const low::Matrix& quantized) final;
+  low::Matrix observed_for(const LowPathCall& call, recipes::Operand operand, const low::Matrix& matrix) final;
   low::Matrix after_gemm(const LowPathCall& call, const low::Matrix& result) final;
 };
 

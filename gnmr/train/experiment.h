@@ -15,6 +15,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gnmr/core/types.h"
@@ -42,6 +43,13 @@ class Experiment {
 
   /// Changes a micro-batch, the same way whenever its batch runs again.
   virtual void change_batch(std::int64_t /*batch*/, std::int64_t /*micro_batch*/, Batch& /*tokens*/) {}
+
+  /// Whether it changes weights before a step.
+  virtual bool changes_weights(std::int64_t /*step*/) const { return false; }
+
+  /// Changes them in place: the parameters by their names, and behind these what the optimizer keeps of each
+  /// (`NAME.exp_avg`, ...: optimizer.h).
+  virtual void change_weights(std::span<const std::pair<std::string, at::Tensor>> /*tensors*/) {}
 
   /// Whether it chooses the units in recovery instead of the controller.
   virtual bool chooses_units() const { return false; }

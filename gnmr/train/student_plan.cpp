@@ -26,6 +26,7 @@ ModelPlan plan_student(const models::StudentTeacherConfig& config, const run::Tr
   if (!settings.data.empty()) refuse("data", "makes its own samples");
   if (!settings.then_data.empty()) refuse("then-data", "makes its own samples");
   if (settings.outliers > 1) refuse("outliers", "has none to add");
+  if (settings.experiment.transplant_at > 0) refuse("transplant-at", "has no SwiGLU");
   if (settings.recompute) refuse("recompute", "keeps its activations");
   if (settings.graphs) refuse("graphs", "runs without graphs");
   if (settings.save_activations != "high") refuse("save-activations", "has norms, whose inputs are saved as they are");

@@ -78,6 +78,7 @@ void Trainer::take_step(std::int64_t number) {
   run::Supervisor& supervisor = *parts_.supervisor;
   nn::RecoverableUnits& units = *parts_.units;
   const Mode mode = supervisor.mode();
+  if (parts_.experiment != nullptr && parts_.experiment->changes_weights(number)) change_weights();
   Step now;
   do {
     const bool is_first = now.plan.step != number;
@@ -111,6 +112,15 @@ void Trainer::take_step(std::int64_t number) {
   } else {
     parts_.log->finished(now);
   }
+}
+
+/// Lets the experiment change weights, and what the optimizer keeps of them.
+void Trainer::change_weights() {
+  models::NamedTensors tensors = parts_.optimizer->state();
+  for (const OptimizedParameter& parameter : parts_.optimizer->parameters()) {
+    tensors.emplace_back(parameter.name, parameter.tensor);
+  }
+  parts_.experiment->change_weights(tensors);
 }
 
 /// Forward, backward and the pass over the gradients. A trial for which there is no memory runs as a plain step, and a

@@ -45,6 +45,7 @@ class Trainer {
   void follow_kill_switch();
   void leave_out(std::int64_t step);
   void take_step(std::int64_t number);
+  void change_weights();
   void run_batch(Step& now);
   Action report(const Step& step);
   void make_update(Step& now);

@@ -43,6 +43,9 @@ TEST(ExperimentCheck, NamesTheSetting) {
       {"fault_from", [](TrainSettings& s) { s.experiment.fault_from = 0; }},
       {"fault_strength", [](TrainSettings& s) { s.experiment.fault_strength = 0.5; }},
       {"fault_strength", [&](TrainSettings& s) { s.experiment.fault_strength = nan; }},
+      {"transplant_at", [](TrainSettings& s) { s.experiment.transplant_at = -1; }},
+      {"transplant_channels", [](TrainSettings& s) { s.experiment.transplant_channels = 0; }},
+      {"transplant_factor", [](TrainSettings& s) { s.experiment.transplant_factor = 0.5; }},
       {"steps", [](TrainSettings& s) { s.steps = 0; }},
   };
   for (const auto& [name, change] : cases) {

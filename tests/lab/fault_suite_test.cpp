@@ -122,9 +122,34 @@ TEST(FaultSuite, ArmsChangeWhatDefinesThem) {
   EXPECT_EQ(changed("no-budget"), Texts{"max_o"});
   EXPECT_EQ(changed("oracle-unlimited"), (Texts{"oracle", "max_o", "selector", "coarse_error"}));
   EXPECT_EQ(changed("no-faults"), (Texts{"controller", "faults", "harm", "selector", "coarse_error"}));
+  EXPECT_EQ(changed("evidence-fixed"),
+            (Texts{"refresh", "evidence_from", "selector", "guard", "error_factor", "coarse_error"}));
   EXPECT_EQ(changed("patrol-replay"), (Texts{"refresh", "selector", "guard", "coarse_error"}));
   EXPECT_EQ(changed("standing"), (Texts{"refresh", "tau", "delta_tau", "fall_tau", "selector"}));
   EXPECT_EQ(changed("down-o-high"), (Texts{"always_high", "controller", "selector", "coarse_error"}));
+}
+
+TEST(FaultSuite, BothSuitesHaveTheArmsOfRulesOraclesAndParts) {
+  const Texts names{"no-faults", "oracle",    "oracle-unlimited", "evidence-fixed", "patrol-replay", "standing",
+                    "refresh",   "down-high", "down-o-high",      "ends-high",      "late-high",     "random-total"};
+  for (const std::string& name : names) {
+    Texts wanted{name, "high", "low", "gnmr"};
+    const std::vector<Arm> stress = choose_arms(wanted);
+    const auto found = std::find_if(stress.begin(), stress.end(), [&](const Arm& arm) { return arm.name == name; });
+    ASSERT_NE(found, stress.end());
+    EXPECT_EQ(found->texts, arm_named(name).texts) << name;
+  }
+  EXPECT_EQ(settings_of(fault_subject("saturate"), arm_named("oracle-unlimited")).options.max_o, 1000000);
+}
+
+TEST(FaultSuite, ABugInTheAmaxHistoryNeedsDelayedScalingAndHasNoHarm) {
+  for (const char* const bug : {"missed-amax", "wrong-amax,strength=4,layers=1"}) {
+    const run::TrainSettings settings = settings_of(fault_subject(bug), arm_named("trial"));
+    EXPECT_EQ(settings.recipe, "fp8-delayed") << bug;
+    EXPECT_FALSE(settings.experiment.harm) << bug;
+    EXPECT_EQ(settings_of(fault_subject(bug), arm_named("high")).recipe, "none") << bug;
+  }
+  EXPECT_TRUE(settings_of(fault_subject("cached-weight"), arm_named("trial")).experiment.harm);
 }
 
 TEST(FaultSuite, AHealthyRunHasNoFaultsAndNoHarm) {

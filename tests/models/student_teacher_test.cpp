@@ -78,6 +78,30 @@ TEST(StudentTeacher, TheTeacherIsFixedAndHasNoNorms) {
   EXPECT_FALSE(at::allclose(model->teach(3 * input) - 3 * input, before - input, 0.1));
 }
 
+TEST(StudentTeacher, ATeacherCanBeNarrowAndWithoutResiduals) {
+  StudentTeacherConfig config = small_student();
+  config.teacher_intermediate = 5;
+  config.teacher_residual = false;
+  StudentTeacher model(config);
+  model->initialise(3);
+  const at::Tensor input = model->draw(sample_numbers()).narrow(1, 0, 8);
+  const auto weights = model->named_buffers(/*recurse=*/false);
+  at::Tensor expected = input;
+  for (const std::string name : {"teacher_0_", "teacher_1_"}) {
+    ASSERT_EQ(weights[name + "up"].size(0), 5);
+    const at::Tensor inner = at::matmul(expected, weights[name + "up"].t());
+    expected = at::matmul(0.5 * inner * (1 + at::erf(inner / std::sqrt(2.0))), weights[name + "down"].t());
+  }
+  EXPECT_LT((model->teach(input) - expected).abs().max().item<double>(), 1e-6);
+  const test::TemporaryFolder folder;
+  model->save_to(folder.file("saved"));
+  EXPECT_EQ(find_student_teacher(folder.file("saved")), config);
+  config.teacher_intermediate = -1;
+  test::put_file(folder.file("wrong.json"), config_json(config));
+  EXPECT_NE(error_of<Error>([&] { find_student_teacher(folder.file("wrong.json")); }).find("teacher_intermediate_size"),
+            std::string::npos);
+}
+
 TEST(StudentTeacher, SamplesAreAFunctionOfTheirNumbers) {
   const StudentTeacher model(StudentTeacherConfig{.hidden = 32, .intermediate = 32, .layers = 1});
   const at::Tensor numbers = at::arange(1000, at::kLong).view({10, 100});
@@ -126,6 +150,7 @@ TEST(StudentTeacher, ReadsWhatItWrote) {
 
 TEST(StudentTeacher, OtherModelsAreNotItsOwnAndWrongSizesAreRefused) {
   EXPECT_EQ(find_student_teacher("student-teacher"), StudentTeacherConfig());
+  EXPECT_EQ(find_student_teacher("student-teacher-512")->hidden, 512);
   EXPECT_EQ(find_student_teacher("nano"), std::nullopt);
   const test::TemporaryFolder folder;
   test::put_file(folder.file("llama.json"), config_json(preset_config("nano")));

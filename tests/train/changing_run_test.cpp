@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs whose text or learning rate changes, and runs on samples that a model makes.
+// Runs whose text, learning rate or weights change, and runs on samples that a model makes.
 #include <gtest/gtest.h>
+
+#include <cmath>
 
 #include "gnmr/core/error.h"
 #include "gnmr/models/student_teacher.h"
@@ -79,6 +81,66 @@ TEST(ChangingRun, ResumesBitForBitBeforeAndAfterTheChange) {
   }
 }
 
+TEST(ChangingRun, TransplantedOutliersLeaveTheLossAsItIs) {
+  const SmallRuns runs;
+  run::TrainSettings settings = runs.settings("run");
+  settings.steps = 8;
+  settings.recipe = "none";
+  const FinishedRun before = testing::finish(settings);
+  settings.out = runs.file("transplanted");
+  settings.experiment.transplant_at = 6;
+  settings.experiment.transplant_channels = 3;
+  settings.experiment.transplant_factor = 16;
+  const FinishedRun changed = testing::finish(settings);
+  ASSERT_EQ(changed.recorder.lines.size(), 8u);
+  // The factor is a power of two: in high precision not a bit is other in the step of the change.
+  for (std::size_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(changed.recorder.lines[i].loss, before.recorder.lines[i].loss) << i;
+  }
+  EXPECT_NE(changed.recorder.lines[6].loss, before.recorder.lines[6].loss) << "nothing was transplanted";
+  // The moments went along, so the steps after it are of the usual size.
+  EXPECT_NEAR(changed.recorder.lines[7].loss, before.recorder.lines[7].loss, 0.1);
+}
+
+TEST(ChangingRun, TransplantedOutliersHarmTheLowPath) {
+  const SmallRuns runs;
+  run::TrainSettings settings = runs.settings("run");
+  settings.steps = 6;
+  settings.recipe = "int8";
+  settings.controller = "watch";
+  const auto gap = [&] {
+    const run::EvalLine eval = testing::finish(settings).recorder.evals.back();
+    return eval.loss_low.value() - eval.loss_high.value();
+  };
+  const double usual = gap();
+  settings.out = runs.file("transplanted");
+  settings.experiment.transplant_at = 6;
+  settings.experiment.transplant_factor = 4096;
+  EXPECT_GT(gap(), 10 * std::abs(usual) + 0.01);
+}
+
+TEST(ChangingRun, TransplantsResumeBitForBit) {
+  for (const std::int64_t stop_after : {4, 9}) {
+    const SmallRuns runs;
+    run::TrainSettings settings = runs.settings("run");
+    settings.steps = 12;
+    settings.experiment.transplant_at = 7;
+    settings.checkpoint_every = 1;
+    expect_resumes(settings, stop_after, plan_llama);
+  }
+}
+
+TEST(ChangingRun, ReenactedBugsResumeBitForBit) {
+  const SmallRuns runs;
+  run::TrainSettings settings = runs.settings("run");
+  settings.steps = 12;
+  settings.checkpoint_every = 1;
+  settings.experiment.faults = {"cached-weight", "missed-amax", "wrong-amax"};
+  settings.experiment.fault_every = 1;
+  settings.experiment.fault_from = 3;
+  expect_resumes(settings, 8, plan_llama);
+}
+
 TEST(ChangingRun, AStudentResumesBitForBit) {
   const SmallRuns runs;
   run::TrainSettings settings = runs.settings("student");
@@ -106,6 +168,9 @@ TEST(ChangingRun, AStudentLearnsAndRefusesWhatItHasNot) {
   settings.then_data = {"@shifted"};
   EXPECT_NE(refused(settings).find("--then-data"), std::string::npos);
   settings.then_data.clear();
+  settings.experiment.transplant_at = 5;
+  EXPECT_NE(refused(settings).find("--transplant-at: the model student-teacher has no SwiGLU"), std::string::npos);
+  settings.experiment.transplant_at = 0;
   Recorder recorder;
   nn::Collective alone;
   Trainer trainer(settings, recorder, alone, {.plan_model = plan_any_model, .make_experiment = {}});

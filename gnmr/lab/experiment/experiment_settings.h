@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an experiment on a training run is asked to do: faults, an oracle, a rival's rule.
+// What an experiment on a training run is asked to do: faults, an oracle, outliers, a rival's rule.
 //
 // The settings have their place among those of a run, in --help and in run.json. gnmr/run carries them and asks only
 // who decides; gnmr/lab/experiment_check.h says which are right; gnmr/lab/injection and gnmr/lab/rivals do what they
@@ -33,6 +33,11 @@ using Texts = std::vector<std::string>;
   X(bool, oracle, false, "Faults", "", "Instead of a detector: layers with an injected fault are in recovery")  \
   X(bool, harm, false, "Faults", "",                                                                            \
     "Measure how far each injected fault moves the gradient of its batch, to harm.jsonl (runs steps twice)")    \
+  X(std::int64_t, transplant_at, 0, "Faults", "N",                                                              \
+    "Before this step outliers are transplanted into each SwiGLU: channels of `up` become larger, columns of"   \
+    " `down` as much smaller; 0: never")                                                                        \
+  X(std::int64_t, transplant_channels, 4, "Faults", "N", "How many channels of each")                           \
+  X(double, transplant_factor, 64, "Faults", "X", "How many times as large they become")                        \
   X(std::string, rival, "", "Faults", "RULE",                                                                   \
     "What others do to gradients, for comparison: zclip, adagc, stable-spam, olmo-skip (docs/rivals.md)")
 
@@ -43,7 +48,7 @@ struct ExperimentSettings {
 #undef GNMR_DECLARE
 
   /// Whether anything is asked for.
-  bool is_wanted() const { return !faults.empty() || oracle || harm || !rival.empty(); }
+  bool is_wanted() const { return !faults.empty() || oracle || harm || transplant_at > 0 || !rival.empty(); }
 
   /// Who decides, or changes gradients, instead of the controller, in a word; empty: nobody.
   std::string decider() const { return oracle ? "oracle" : rival.substr(0, rival.find(':')); }

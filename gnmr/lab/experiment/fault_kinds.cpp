@@ -17,6 +17,8 @@ constexpr std::array kKinds{
 
 constexpr std::array<std::string_view, 4> kSites{"before-cast", "cast", "after-cast", "run"};
 
+bool can_be_transient(const FaultKindSpec& spec) { return spec.site != FaultSite::run && !is_reenacted_bug(spec.kind); }
+
 }  // namespace
 
 std::span<const FaultKindSpec> fault_kinds() { return kKinds; }
@@ -27,26 +29,30 @@ std::string_view to_string(FaultSite site) { return kSites[static_cast<std::size
 
 FaultSite site_of(FaultKind kind) { return kKinds[static_cast<std::size_t>(kind)].site; }
 
+bool is_reenacted_bug(FaultKind kind) { return kind == FaultKind::cached_weight || !has_measurable_harm(kind); }
+
+bool has_measurable_harm(FaultKind kind) { return kind != FaultKind::missed_amax && kind != FaultKind::wrong_amax; }
+
 std::optional<FaultChoice> parse_fault(std::string_view text) {
   const bool transient = text.ends_with(kOnce);
   if (transient) text.remove_suffix(kOnce.size());
   for (const FaultKindSpec& spec : kKinds) {
     if (spec.name != text) continue;
-    if (transient && spec.site == FaultSite::run) return std::nullopt;
+    if (transient && !can_be_transient(spec)) return std::nullopt;
     return FaultChoice{spec.kind, transient};
   }
   return std::nullopt;
 }
 
 std::string expected_fault() {
-  std::string of_layers;
-  std::string of_run;
+  std::string either;
+  std::string lasting;
   for (const FaultKindSpec& spec : kKinds) {
-    std::string& names = spec.site == FaultSite::run ? of_run : of_layers;
+    std::string& names = can_be_transient(spec) ? either : lasting;
     if (!names.empty()) names += ", ";
     names += spec.name;
   }
-  return "one of " + of_layers + " (these also with " + std::string(kOnce) + "), " + of_run;
+  return "one of " + either + " (these also with " + std::string(kOnce) + "), " + lasting;
 }
 
 }  // namespace gnmr::lab

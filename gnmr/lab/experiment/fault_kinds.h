@@ -28,6 +28,9 @@ enum class FaultSite : std::uint8_t { before_cast, cast, after_cast, run };
   X(stuck_amax, "stuck-amax", cast)                   \
   X(flush, "flush", cast)                             \
   X(drift, "drift", cast)                             \
+  X(cached_weight, "cached-weight", cast)             \
+  X(missed_amax, "missed-amax", cast)                 \
+  X(wrong_amax, "wrong-amax", cast)                   \
   X(bit_flip, "bit-flip", after_cast)                 \
   X(wrong_rows, "wrong-rows", after_cast)             \
   X(nan_gradient, "nan-gradient", after_cast)         \
@@ -64,6 +67,13 @@ std::string_view to_string(FaultSite site);
 /// Where a kind acts.
 FaultSite site_of(FaultKind kind);
 
+/// Whether a kind re-enacts a bug that other training code has had: it begins once in a run, and stays to its end.
+bool is_reenacted_bug(FaultKind kind);
+
+/// Whether the harm of a kind in one step can be measured: not of what is wrong in the amax history, which was made in
+/// earlier steps.
+bool has_measurable_harm(FaultKind kind);
+
 /// A kind as one asks for it.
 struct FaultChoice {
   FaultKind kind = FaultKind::saturate;
@@ -73,10 +83,10 @@ struct FaultChoice {
 };
 
 /// Reads `NAME` or `NAME:once`; nothing where there is no such kind, or none that can be gone in a rerun: a bad batch
-/// is as bad the second time.
+/// is as bad the second time, and a bug stays.
 std::optional<FaultChoice> parse_fault(std::string_view text);
 
-/// What `parse_fault` takes, for a message: `one of input-bad, ... (these also with :once), bad-batch`.
+/// What `parse_fault` takes, for a message: `one of input-bad, ... (these also with :once), cached-weight, ...`.
 std::string expected_fault();
 
 }  // namespace gnmr::lab

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gnmr/lab/injection/fault_hook.h"
 
+#include <ATen/ops/empty.h>
+
 #include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <limits>
 #include <sstream>
+#include <utility>
 
 #include "gnmr/core/error.h"
+#include "gnmr/io/hex_text.h"
 #include "gnmr/io/number_text.h"
 #include "gnmr/lab/injection/tensor_faults.h"
 
@@ -18,6 +22,19 @@ using recipes::Operand;
 using recipes::Product;
 
 const std::string kStuckWord = "stuck";
+const std::string kCachedWord = "cached";
+
+/// The bytes of FP8 data on the host.
+std::string bytes_of(const at::Tensor& codes) {
+  const at::Tensor bytes = codes.cpu().contiguous().view(at::kByte);
+  return {static_cast<const char*>(bytes.const_data_ptr()), static_cast<std::size_t>(bytes.numel())};
+}
+
+at::Tensor codes_of(const std::string& bytes) {
+  at::Tensor codes = at::empty({static_cast<std::int64_t>(bytes.size())}, at::TensorOptions().dtype(at::kByte));
+  std::copy(bytes.begin(), bytes.end(), static_cast<char*>(codes.mutable_data_ptr()));
+  return codes.view(at::kFloat8_e4m3fn);
+}
 
 /// Where a drift has come to: the share of the largest at which it cuts. Each of its steps cuts something.
 double drift_share(const PlannedFault& fault, std::int64_t step, double strength) {
@@ -32,6 +49,7 @@ FaultHook::FaultHook(std::span<const PlannedFault> faults, const FaultHookSettin
     if (fault.layer == kNoLayer) continue;
     if (fault.layer >= layers_.size()) layers_.resize(std::size_t{fault.layer} + 1);
     layers_[fault.layer].faults.push_back(fault);
+    keeps_observed_ = keeps_observed_ || fault.kind == FaultKind::wrong_amax;
   }
 }
 
@@ -60,6 +78,40 @@ double FaultHook::stuck_largest(const PlannedFault& fault, const at::Tensor& mat
   return stuck->largest;
 }
 
+/// The FP8 data are those of the fault's first step, their scale is today's.
+at::Tensor FaultHook::cached_weight(const PlannedFault& fault, const at::Tensor& weight) {
+  if (weight.numel() == 0) return weight;
+  std::optional<CachedWeight>& cached = layers_[fault.layer].cached;
+  if (!cached || cached->step_first != fault.step_first) {
+    cached = {.step_first = fault.step_first, .codes = fp8_codes(weight)};
+  }
+  const at::Tensor codes = cached->codes.to(weight.device()).view(weight.sizes());
+  return values_of_codes(codes, largest_of(weight)).to(weight.scalar_type());
+}
+
+/// What the layer beside this one observed in the same pass: the one before it, in backward the one behind it. Where
+/// none did, the layer's own.
+at::Tensor FaultHook::of_neighbour(const nn::LowPathCall& call, Operand operand, const at::Tensor& matrix) {
+  const Observed& last = observed_[static_cast<std::size_t>(operand)];
+  const bool is_of_pass =
+      last.matrix.defined() && last.call.step == call.step && last.call.micro_batch == call.micro_batch;
+  const bool in_backward = operand == Operand::output_gradient;
+  const std::uint32_t earlier = in_backward ? last.call.layer : call.layer;
+  const std::uint32_t later = in_backward ? call.layer : last.call.layer;
+  return is_of_pass && earlier == later + 1 ? last.matrix : matrix;
+}
+
+at::Tensor FaultHook::observed(const nn::LowPathCall& call, Operand operand, const at::Tensor& matrix) {
+  const PlannedFault* const fault = acting(call);
+  at::Tensor seen = matrix;
+  if (fault != nullptr && fault->kind == FaultKind::missed_amax && operand == Operand::output_gradient) {
+    seen.reset();
+  }
+  if (fault != nullptr && fault->kind == FaultKind::wrong_amax) seen = of_neighbour(call, operand, matrix);
+  if (keeps_observed_) observed_[static_cast<std::size_t>(operand)] = {.call = call, .matrix = matrix};
+  return seen;
+}
+
 at::Tensor FaultHook::before_cast(const nn::LowPathCall& call, Operand operand, const at::Tensor& matrix) {
   const PlannedFault* const fault = acting(call);
   if (fault == nullptr || fault->kind != FaultKind::input_bad || operand != Operand::input) return matrix;
@@ -73,6 +125,7 @@ at::Tensor FaultHook::in_cast(const nn::LowPathCall& call, Operand operand, cons
   const bool of_gradient = operand == Operand::output_gradient;
   if (fault->kind == FaultKind::gradient_overflow) return of_gradient ? multiply_large(matrix, strength) : matrix;
   if (fault->kind == FaultKind::stale_scale) return of_gradient ? matrix : cut_at_share(matrix, 1 / strength);
+  if (fault->kind == FaultKind::cached_weight && operand == Operand::weight) return cached_weight(*fault, matrix);
   if (operand != Operand::input) return matrix;
   switch (fault->kind) {
     case FaultKind::saturate:
@@ -117,30 +170,48 @@ at::Tensor FaultHook::after_product(const nn::LowPathCall& call, const at::Tenso
 std::string FaultHook::save() const {
   std::string text;
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
-    const std::optional<StuckScale>& stuck = layers_[layer].stuck;
-    if (!stuck) continue;
-    text += kStuckWord + ' ' + std::to_string(layer) + ' ' + std::to_string(stuck->step_first) + ' ';
-    io::append_number(text, stuck->largest);
-    text += '\n';
+    const auto add_head = [&](const std::string& word, std::int64_t step_first) {
+      text += word + ' ' + std::to_string(layer) + ' ' + std::to_string(step_first) + ' ';
+    };
+    if (const std::optional<StuckScale>& stuck = layers_[layer].stuck) {
+      add_head(kStuckWord, stuck->step_first);
+      io::append_number(text, stuck->largest);
+      text += '\n';
+    }
+    if (const std::optional<CachedWeight>& cached = layers_[layer].cached) {
+      add_head(kCachedWord, cached->step_first);
+      text += io::hex_text(bytes_of(cached->codes)) + '\n';
+    }
   }
   return text;
 }
 
 void FaultHook::restore(const std::string& text) {
-  std::vector<std::optional<StuckScale>> scales(layers_.size());
-  std::istringstream in(text);
-  for (std::string word, layer_text, step_text, largest_text; in >> word;) {
-    in >> layer_text >> step_text >> largest_text;
-    std::int64_t layer = 0;
-    StuckScale scale;
-    const bool read = in && word == kStuckWord && io::parse_whole(layer_text, layer) &&
-                      io::parse_whole(step_text, scale.step_first) && io::parse_number(largest_text, scale.largest);
-    if (!read || layer < 0 || static_cast<std::size_t>(layer) >= scales.size()) {
-      throw Error("[faults] what was saved of stuck scales is not of this run");
-    }
-    scales[static_cast<std::size_t>(layer)] = scale;
+  std::vector<Layer> restored = layers_;
+  for (Layer& layer : restored) {
+    layer.stuck.reset();
+    layer.cached.reset();
   }
-  for (std::size_t layer = 0; layer < layers_.size(); ++layer) layers_[layer].stuck = scales[layer];
+  std::istringstream in(text);
+  for (std::string word, layer_text, step_text, value_text; in >> word;) {
+    in >> layer_text >> step_text >> value_text;
+    std::int64_t layer = 0;
+    std::int64_t step_first = 0;
+    bool read = in && io::parse_whole(layer_text, layer) && io::parse_whole(step_text, step_first) && layer >= 0 &&
+                static_cast<std::size_t>(layer) < restored.size();
+    if (read && word == kStuckWord) {
+      StuckScale& scale = restored[static_cast<std::size_t>(layer)].stuck.emplace();
+      scale.step_first = step_first;
+      read = io::parse_number(value_text, scale.largest);
+    } else if (read && word == kCachedWord) {
+      restored[static_cast<std::size_t>(layer)].cached = {.step_first = step_first,
+                                                          .codes = codes_of(io::bytes_of_hex(value_text))};
+    } else {
+      read = false;
+    }
+    if (!read) throw Error("[faults] what was saved of stuck scales and cached weights is not of this run");
+  }
+  layers_ = std::move(restored);
 }
 
 }  // namespace gnmr::lab

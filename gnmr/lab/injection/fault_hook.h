@@ -5,6 +5,7 @@
 // gets its own tensor back. Non-goals: choosing faults (fault_plan.h), the arithmetic of one (tensor_faults.h).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -37,9 +38,11 @@ class FaultHook : public nn::LowPathHook {
   at::Tensor in_cast(const nn::LowPathCall& call, recipes::Operand operand, const at::Tensor& matrix) override;
   bool changes_casts(const nn::LowPathCall& call, recipes::Operand operand) const override;
   at::Tensor after_cast(const nn::LowPathCall& call, recipes::Operand operand, const at::Tensor& cast) override;
+  at::Tensor observed(const nn::LowPathCall& call, recipes::Operand operand, const at::Tensor& matrix) override;
   at::Tensor after_product(const nn::LowPathCall& call, const at::Tensor& result) override;
 
-  /// The scales that are stuck, as text; `restore` is an `Error` for any other text. All else follows from the plan.
+  /// The scales that are stuck and the weights that are cached, as text; `restore` is an `Error` for any other text.
+  /// All else follows from the plan.
   std::string save() const;
   void restore(const std::string& text);
 
@@ -50,17 +53,34 @@ class FaultHook : public nn::LowPathHook {
     double largest = 0;
   };
 
-  /// The faults of one layer, by their first steps, and its scale.
+  /// FP8 data of a weight, as they were when its layer first ran low with the fault.
+  struct CachedWeight {
+    std::int64_t step_first = 0;
+    at::Tensor codes;
+  };
+
+  /// The faults of one layer, by their first steps, and what these keep.
   struct Layer {
     std::vector<PlannedFault> faults;
     std::optional<StuckScale> stuck;
+    std::optional<CachedWeight> cached;
+  };
+
+  /// What was observed last of one operand.
+  struct Observed {
+    nn::LowPathCall call;
+    at::Tensor matrix;
   };
 
   const PlannedFault* acting(const nn::LowPathCall& call) const;
   double stuck_largest(const PlannedFault& fault, const at::Tensor& matrix);
+  at::Tensor cached_weight(const PlannedFault& fault, const at::Tensor& weight);
+  at::Tensor of_neighbour(const nn::LowPathCall& call, recipes::Operand operand, const at::Tensor& matrix);
   run::RandomStream random_of(const nn::LowPathCall& call) const;
 
   std::vector<Layer> layers_;
+  bool keeps_observed_ = false;
+  std::array<Observed, recipes::kOperandCount> observed_;
   FaultHookSettings settings_;
 };
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <set>
 
 #include "gnmr/core/error.h"
 #include "gnmr/run/random_stream.h"
@@ -11,9 +12,10 @@ namespace gnmr::lab {
 namespace {
 
 std::int64_t duration_of(const FaultChoice& choice, std::int64_t steps) {
-  if (choice.transient || site_of(choice.kind) == FaultSite::run) return 1;
-  if (choice.kind != FaultKind::drift) return steps;
   constexpr std::int64_t kLongest = std::numeric_limits<std::int64_t>::max();
+  if (choice.transient || site_of(choice.kind) == FaultSite::run) return 1;
+  if (is_reenacted_bug(choice.kind)) return kLongest;
+  if (choice.kind != FaultKind::drift) return steps;
   return steps > kLongest / kDriftFactor ? kLongest : steps * kDriftFactor;
 }
 
@@ -47,6 +49,7 @@ std::vector<PlannedFault> plan_faults(const FaultSettings& settings) {
   std::vector<std::int64_t> free_from(settings.layer_count, 1);  // first step in which a layer may have a fault
   std::int64_t run_free_from = 1;
   std::vector<std::uint32_t> free_layers;
+  std::set<FaultKind> bugs;  // that have begun
   for (std::int64_t step = settings.from; step <= settings.run_steps; ++step) {
     // A stream a step: what is drawn in one step has no part in the next.
     run::RandomStream random(run::RandomPurpose::faults, {settings.seed, step});
@@ -59,6 +62,7 @@ std::vector<PlannedFault> plan_faults(const FaultSettings& settings) {
     const FaultChoice choice = settings.kinds[random.below(settings.kinds.size())];
     const bool of_run = site_of(choice.kind) == FaultSite::run;
     if (of_run ? run_free_from > step : layer == kNoLayer) continue;
+    if (is_reenacted_bug(choice.kind) && !bugs.insert(choice.kind).second) continue;
     const std::int64_t steps = duration_of(choice, settings.steps);
     // Compared this way round because the sum may not fit.
     const std::int64_t last = steps - 1 > settings.run_steps - step ? settings.run_steps : step + steps - 1;

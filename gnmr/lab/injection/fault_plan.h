@@ -2,7 +2,8 @@
 // Which faults are injected where and when, settled before a run begins.
 //
 // Goals: a pure function of its settings; a longer run begins with the faults of a shorter one; at most one fault a
-// layer at a time, with at least one sound step between two. Non-goals: what a fault does (fault_hook.h), scores.
+// layer at a time, with at least one sound step between two; a re-enacted bug begins once and stays. Non-goals: what a
+// fault does (fault_hook.h), scores.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,7 @@ struct FaultSettings {
   std::uint32_t layer_count = 0;        // that can have a fault
   std::vector<FaultChoice> kinds = {};  // one is drawn for each fault; none: no faults
   std::int64_t every = 12;              // mean number of steps from one fault to the next
-  std::int64_t steps = 5;               // that a fault lasts; a drift longer, what is transient or of the run one
+  std::int64_t steps = 5;               // that a fault lasts; a drift longer, a bug to the end, what is transient one
   std::int64_t layers = 1;              // in which one begins at once, where so many have none
   std::int64_t from = 40;               // first step that may have one
   std::int64_t seed = 1;

@@ -13,6 +13,7 @@
 #include "gnmr/lab/experiment_check.h"
 #include "gnmr/lab/injection/fault_truth.h"
 #include "gnmr/lab/injection/harm_measurement.h"
+#include "gnmr/lab/injection/outlier_transplant.h"
 #include "gnmr/run/random_stream.h"
 
 namespace gnmr::lab {
@@ -82,6 +83,10 @@ void InjectionExperiment::change_batch(std::int64_t batch, std::int64_t micro_ba
     return fault.kind == FaultKind::bad_batch && fault.covers(batch);
   });
   if (bad) tokens = random_batch(tokens, settings_.fault_seed, batch, micro_batch);
+}
+
+void InjectionExperiment::change_weights(std::span<const std::pair<std::string, at::Tensor>> tensors) {
+  transplant_outliers(tensors, {.channels = settings_.transplant_channels, .factor = settings_.transplant_factor});
 }
 
 std::vector<UnitIndex> InjectionExperiment::chosen_units(std::int64_t step, const train::ChoiceLimits& limits,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The experiment on a run: injected faults, an oracle that knows them, their harm, and a rival's rule.
+// The experiment on a run: injected faults, an oracle that knows them, their harm, transplanted outliers, and a rival's
+// rule.
 //
 // Goals: what the trainer's interface asks for, put together from the plan, its truth and the hook. Non-goals: rivals
 // (gnmr/lab/rivals): a rule is handed in.
@@ -13,6 +14,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gnmr/lab/injection/fault_hook.h"
@@ -27,7 +29,7 @@ namespace gnmr::lab {
 /// The same batch gives the same one again; another batch (of another rank, say) gives another one.
 train::Batch random_batch(const train::Batch& batch, std::int64_t seed, std::int64_t step, std::int64_t micro_batch);
 
-/// Faults, oracle, harm and rule as the settings want them.
+/// Faults, oracle, harm, outliers and rule as the settings want them.
 class InjectionExperiment : public train::Experiment {
  public:
   /// The settings are valid; the rule may be null.
@@ -36,6 +38,8 @@ class InjectionExperiment : public train::Experiment {
 
   nn::LowPathHook* hook() override;
   void change_batch(std::int64_t batch, std::int64_t micro_batch, train::Batch& tokens) override;
+  bool changes_weights(std::int64_t step) const override { return step == settings_.transplant_at; }
+  void change_weights(std::span<const std::pair<std::string, at::Tensor>> tensors) override;
   bool chooses_units() const override { return settings_.oracle; }
   std::vector<UnitIndex> chosen_units(std::int64_t step, const train::ChoiceLimits& limits,
                                       std::span<const Unit> units) const override;

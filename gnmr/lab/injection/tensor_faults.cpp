@@ -17,14 +17,9 @@
 namespace gnmr::lab {
 namespace {
 
+constexpr double kLargestE4m3 = 448;
 constexpr std::int64_t kTopExponent = 15;      // of 4 bits
 constexpr std::int64_t kLargestExponent = 11;  // of the largest: four binades of headroom
-
-/// On the tensor's own device: nothing waits for it.
-at::Tensor largest_of(const at::Tensor& matrix) {
-  const at::Tensor magnitude = matrix.abs();
-  return magnitude.masked_fill(magnitude.isfinite().logical_not(), 0).max();
-}
 
 std::int64_t count_of(double share, std::int64_t whole) {
   return std::clamp<std::int64_t>(std::llround(share * static_cast<double>(whole)), 1, whole);
@@ -33,6 +28,21 @@ std::int64_t count_of(double share, std::int64_t whole) {
 std::uint64_t unsigned_of(std::int64_t count) { return static_cast<std::uint64_t>(count); }
 
 }  // namespace
+
+at::Tensor largest_of(const at::Tensor& matrix) {
+  const at::Tensor magnitude = matrix.abs();
+  return magnitude.masked_fill(magnitude.isfinite().logical_not(), 0).max();
+}
+
+at::Tensor fp8_codes(const at::Tensor& matrix) {
+  const at::Tensor scale = largest_of(matrix).to(at::kFloat) / kLargestE4m3;
+  const at::Tensor scaled = matrix.to(at::kFloat) / scale.masked_fill(scale == 0, 1);
+  return scaled.clamp(-kLargestE4m3, kLargestE4m3).to(at::kFloat8_e4m3fn);
+}
+
+at::Tensor values_of_codes(const at::Tensor& codes, const at::Tensor& largest) {
+  return codes.to(at::kFloat) * (largest.to(at::kFloat) / kLargestE4m3);
+}
 
 double largest_magnitude(const at::Tensor& matrix) {
   return matrix.numel() == 0 ? 0 : largest_of(matrix).item<double>();

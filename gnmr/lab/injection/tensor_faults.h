@@ -16,6 +16,9 @@ namespace gnmr::lab {
 /// The large elements: those above the largest divided by this.
 inline constexpr double kLargeFrom = 8;
 
+/// The largest finite magnitude of a matrix with elements, on its device: nothing waits for it.
+at::Tensor largest_of(const at::Tensor& matrix);
+
 /// The largest finite magnitude; 0 where there is none.
 double largest_magnitude(const at::Tensor& matrix);
 
@@ -24,6 +27,12 @@ at::Tensor cut_at_share(const at::Tensor& matrix, double share);
 
 /// Magnitudes are cut at `limit`.
 at::Tensor cut_at(const at::Tensor& matrix, double limit);
+
+/// The FP8 data (E4M3) of a matrix with one scale, which maps the largest to 448.
+at::Tensor fp8_codes(const at::Tensor& matrix);
+
+/// The numbers that FP8 data stand for with the scale that maps `largest` to 448, as float32.
+at::Tensor values_of_codes(const at::Tensor& codes, const at::Tensor& largest);
 
 /// Elements above 1/8 of the largest are multiplied; by infinity too.
 at::Tensor multiply_large(const at::Tensor& matrix, double factor);

@@ -61,12 +61,20 @@ Seen run_fault(FaultKind kind, bool transient, double strength, Comparison compa
   return run_step(&hook, fault.step_last, comparison);  // where a drift has come furthest
 }
 
+/// Not what is wrong because of earlier steps: reenacted_bugs_test.cpp has these.
+std::vector<FaultKindSpec> kinds_of_one_step() {
+  std::vector<FaultKindSpec> kinds;
+  for (const FaultKindSpec& spec : fault_kinds()) {
+    if (spec.site != FaultSite::run && !is_reenacted_bug(spec.kind)) kinds.push_back(spec);
+  }
+  return kinds;
+}
+
 TEST(FaultEvidence, IsSeenWhereTheSiteLetsIt) {
   const Seen clean = run_step(nullptr, 3, Comparison::projected);
   ASSERT_GT(clean.cast, 0.01);
   ASSERT_LT(clean.product, 0.1);
-  for (const FaultKindSpec& spec : fault_kinds()) {
-    if (spec.site == FaultSite::run) continue;
+  for (const FaultKindSpec& spec : kinds_of_one_step()) {
     SCOPED_TRACE(spec.name);
     const Seen patrol = run_fault(spec.kind, false, 64, Comparison::projected);
     const Seen trial = run_fault(spec.kind, false, 64, Comparison::full);
@@ -83,8 +91,7 @@ TEST(FaultEvidence, IsSeenWhereTheSiteLetsIt) {
 }
 
 TEST(FaultEvidence, IsMilderForLess) {
-  for (const FaultKindSpec& spec : fault_kinds()) {
-    if (spec.site == FaultSite::run) continue;
+  for (const FaultKindSpec& spec : kinds_of_one_step()) {
     if (spec.kind == FaultKind::nan_gradient || spec.kind == FaultKind::forward_overflow) continue;  // not by strength
     SCOPED_TRACE(spec.name);
     const double strong = run_fault(spec.kind, false, 64, Comparison::full).product;

@@ -77,6 +77,11 @@ std::vector<Place> all_places() {
                           return hook.after_cast(call, operand, given);
                         },
                         product, matrix});
+      places.push_back({"observed" + both,
+                        [=](FaultHook& hook, const LowPathCall& call, const at::Tensor& given) {
+                          return hook.observed(call, operand, given);
+                        },
+                        product, matrix});
     }
     places.push_back({"after_product" + of,
                       [](FaultHook& hook, const LowPathCall& call, const at::Tensor& given) {
@@ -107,12 +112,22 @@ const std::map<FaultKind, std::vector<std::string>>& places_of_kinds() {
        {"after_product forward", "after_product input_gradient", "after_product weight_gradient"}},
       {FaultKind::nan_gradient, {"after_product input_gradient", "after_product weight_gradient"}},
       {FaultKind::forward_overflow, {"after_product forward"}},
+      {FaultKind::cached_weight, {"in_cast forward weight", "in_cast input_gradient weight"}},
+      {FaultKind::missed_amax, {"observed input_gradient output_gradient", "observed weight_gradient output_gradient"}},
+      {FaultKind::wrong_amax, {}},  // where no other layer has observed anything
       {FaultKind::bad_batch, {}},
   };
   return places;
 }
 
-bool same_tensor(const at::Tensor& a, const at::Tensor& b) { return a.is_same(b) && a.data_ptr() == b.data_ptr(); }
+bool same_tensor(const at::Tensor& a, const at::Tensor& b) {
+  return a.is_same(b) && a.defined() && a.data_ptr() == b.data_ptr();
+}
+
+/// Nothing is as nothing.
+bool alike(const at::Tensor& a, const at::Tensor& b) {
+  return a.defined() == b.defined() && (!a.defined() || same_bits(a, b));
+}
 
 TEST(FaultHook, EachKindActsWhereItIsSaidTo) {
   ASSERT_EQ(places_of_kinds().size(), fault_kinds().size());
@@ -124,8 +139,10 @@ TEST(FaultHook, EachKindActsWhereItIsSaidTo) {
       const at::Tensor after = place.ask(hook, call_of(place.product), place.matrix);
       EXPECT_TRUE(same_bits(place.matrix, before)) << place.name << " was changed in place";
       if (same_tensor(after, place.matrix)) continue;
-      EXPECT_FALSE(after.is_alias_of(place.matrix));
-      EXPECT_FALSE(same_bits(after, before)) << to_string(kind) << " does nothing at " << place.name;
+      if (after.defined()) {
+        EXPECT_FALSE(after.is_alias_of(place.matrix));
+        EXPECT_FALSE(same_bits(after, before)) << to_string(kind) << " does nothing at " << place.name;
+      }
       changed.push_back(place.name);
     }
     std::vector<std::string> sorted = expected;
@@ -158,7 +175,8 @@ TEST(FaultHook, StickyFaultsAreTheSameInARerunAndTransientOnesGone) {
     FaultHook transient = hook_of(spec.kind, true);
     for (const Place& place : all_places()) {
       const at::Tensor first = place.ask(sticky, call_of(place.product), place.matrix);
-      EXPECT_TRUE(same_bits(place.ask(sticky, call_of(place.product, kFirst, true), place.matrix), first));
+      EXPECT_TRUE(alike(place.ask(sticky, call_of(place.product, kFirst, true), place.matrix), first));
+      if (is_reenacted_bug(spec.kind)) continue;
       const at::Tensor once = place.ask(transient, call_of(place.product), place.matrix);
       EXPECT_EQ(same_tensor(once, place.matrix), same_tensor(first, place.matrix));
       EXPECT_TRUE(same_tensor(place.ask(transient, call_of(place.product, kFirst, true), place.matrix), place.matrix));
@@ -251,7 +269,7 @@ TEST(FaultHook, WhatIsNotItsOwnIsNotRestored) {
   hook.in_cast(call_of(Product::forward), Operand::input, sample(Operand::input));
   const std::string saved = hook.save();
   for (const std::string text :
-       {"stuck 2 10", "stuck 3 10 1\n", "stuck -1 10 1\n", "slack 2 10 1\n", "stuck 2 10 x\n"}) {
+       {"stuck 2 10", "stuck 3 10 1\n", "stuck -1 10 1\n", "slack 2 10 1\n", "stuck 2 10 x\n", "cached 3 10 00\n"}) {
     EXPECT_THROW(hook.restore(text), Error) << text;
     EXPECT_EQ(hook.save(), saved) << "it changed on an error";
   }
