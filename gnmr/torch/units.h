@@ -105,11 +105,12 @@ class RecoverableUnits {
     std::vector<std::array<ProductMeasurement, kProductCount>> on_host;  // of each layer; empty: nothing is
   };
 
-  /// On a device, before `device_numbers` are read there: the samples of a patrol are judged.
-  void judge_samples();
+  /// Before `device_numbers` are read on their device, and nothing waits: samples of a patrol are judged, and errors
+  /// that the end of the step answers with a new scale were not measured.
+  void finish_errors(const formats::Refresh& refresh);
 
-  /// What was measured in this step; null where all of it is on the host.
-  std::unique_ptr<Measurements> send_measurements();
+  /// What was measured in this step, to be called after `finish_errors`; null where all of it is on the host.
+  std::unique_ptr<Measurements> send_measurements() const;
 
   /// The same, all but the bytes of `device_numbers`, which the caller brings to `take_measurements`.
   std::unique_ptr<Measurements> send_other_measurements() const;

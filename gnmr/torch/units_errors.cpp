@@ -62,14 +62,14 @@ std::string RecoverableUnits::patrol_text() const {
          cost + "; all in each of the first " + std::to_string(low::kSurveySteps);
 }
 
-void RecoverableUnits::judge_samples() {
+void RecoverableUnits::finish_errors(const formats::Refresh& refresh) {
   if (numbers_ == nullptr) return;
   const c10::DeviceGuard guard(layers_.front().module->weight.device());
   numbers_->judge_samples();
+  numbers_->leave_out_answered(refresh);
 }
 
-std::unique_ptr<RecoverableUnits::Measurements> RecoverableUnits::send_measurements() {
-  judge_samples();
+std::unique_ptr<RecoverableUnits::Measurements> RecoverableUnits::send_measurements() const {
   return numbers_ != nullptr ? measurements_with(send_numbers(*numbers_, pool_)) : nullptr;
 }
 

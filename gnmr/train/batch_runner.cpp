@@ -47,6 +47,7 @@ BatchNumbers BatchRunner::run(const BatchRun& run) {
   }
   numbers.refresh = run.refresh;
   if (!settings_.gate_on_device) {
+    units_.finish_errors(run.refresh);
     units_.take_measurements(units_.send_measurements().get());
     measure(numbers);
     numbers.loss = numbers.device_loss.item<double>();

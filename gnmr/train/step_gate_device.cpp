@@ -79,7 +79,7 @@ class DeviceGate : public StepGate {
       lists_ = parts_.units.norm_lists(has_gradient);
       has_gradient_ = has_gradient;
     }
-    parts_.units.judge_samples();
+    parts_.units.finish_errors(numbers.refresh);
     const low::DeviceNumbers* const measured = parts_.units.device_numbers();
     kernels::DeviceBytes more;
     if (measured != nullptr) more = {measured->bytes().data(), measured->bytes().size()};

@@ -67,6 +67,7 @@ void run_steps(Llama& model, nn::RecoverableUnits& units, const SharedSettings& 
     const at::NoGradGuard no_gradients;
     course.emplace_back(name + " logits", model->forward(tokens));
   }
+  units.finish_errors({});
   const auto sent = units.send_measurements();
   units.take_measurements(sent.get());
   course.emplace_back(name + " errors", at::tensor(units.error_sums(), at::kDouble));
