@@ -132,9 +132,10 @@ void LabView::plain_lines(std::span<const lab::CellStatus> cells) {
 
 std::string LabView::running_line(std::size_t cell, const lab::CellStatus& status) const {
   const lab::PlannedCell& planned = suite_.cells()[cell];
-  const std::int64_t steps = suite_.arms()[planned.arm].settings.steps;
   if (status.points.empty()) return planned.name + ": begins";
   const lab::ProgressPoint& last = status.points.back();
+  // Batches that came again (lag 1) are steps more.
+  const std::int64_t steps = suite_.arms()[planned.arm].settings.steps + last.step - last.newest_batch;
   const Place& place = places_.at(cell);
   const double seconds = std::chrono::duration<double>(Clock::now() - place.started).count();
   const auto done = static_cast<double>(std::max<std::size_t>(status.points.size(), place.first_points + 1) -

@@ -9,6 +9,7 @@
 #include "gnmr/core/message_text.h"
 #include "gnmr/live_view.h"
 #include "gnmr/messages.h"
+#include "gnmr/run/run_batches.h"
 
 namespace gnmr::app {
 namespace {
@@ -58,13 +59,14 @@ void TrainView::started(const run::TrainStart& start) {
 void TrainView::stepped(const run::TrainLine& line) {
   ++steps_seen_;
   tokens_ += line.tokens;
+  newest_batch_ = std::max(newest_batch_, run::batch_of(line));
   const bool first = steps_seen_ == 1 || !std::isfinite(recent_loss_);
   recent_loss_ = first ? line.loss : kSmoothing * recent_loss_ + (1 - kSmoothing) * line.loss;
   if (style_.quiet) return;
   const Clock::time_point now = Clock::now();
   const double seconds = std::chrono::duration<double>(now - begin_).count();
   if (moving_) {
-    if (now < next_ && line.step < start_.info.settings.steps) return;
+    if (now < next_ && newest_batch_ < start_.info.settings.steps) return;
     next_ = now + kRedrawTime;
     draw(line, seconds);
     return;
@@ -74,7 +76,8 @@ void TrainView::stepped(const run::TrainLine& line) {
 }
 
 void TrainView::draw(const run::TrainLine& line, double seconds) {
-  const std::int64_t steps = start_.info.settings.steps;
+  // Batches that came again (lag 1) are steps more.
+  const std::int64_t steps = start_.info.settings.steps + line.step - newest_batch_;
   const double speed = seconds > 0 ? static_cast<double>(tokens_) / seconds : 0;
   const double left = seconds / static_cast<double>(steps_seen_) * static_cast<double>(steps - line.step);
   const std::string skipped = line.applied ? "" : ", no update";

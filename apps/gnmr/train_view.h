@@ -51,6 +51,7 @@ class TrainView : public run::TrainObserver {
   std::chrono::steady_clock::time_point begin_;
   std::chrono::steady_clock::time_point next_;
   std::int64_t steps_seen_ = 0;
+  std::int64_t newest_batch_ = 0;
   std::int64_t tokens_ = 0;
   double recent_loss_ = 0;
 };

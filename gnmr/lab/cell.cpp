@@ -164,8 +164,10 @@ std::optional<CellResult> measure_run(const std::string& run_folder) {
   const run::RunInfo info = run::load_run_info(folder);
   const run::Metrics metrics = run::read_metrics(folder.metrics());
   const std::int64_t steps = info.settings.steps;
-  if (metrics.train.empty() || metrics.train.back().step < steps) return std::nullopt;
-  if (metrics.evals.empty() || metrics.evals.back().step < steps) return std::nullopt;
+  // Once the last batch has begun, the next evaluation is that of the end, however many held batches came again.
+  const run::RunBatches batches(metrics.train);
+  if (batches.last() < steps) return std::nullopt;
+  if (metrics.evals.empty() || metrics.evals.back().step < metrics.train.back().step) return std::nullopt;
   CellResult cell{.seed = info.settings.seed, .steps = steps, .units = info.units, .origin = origin_from(info)};
   cell.loss = metrics.evals.back().loss_high.value_or(kNan);
   cell.losses = {.low = metrics.evals.back().loss_low, .trained = metrics.evals.back().loss_trained};
@@ -181,7 +183,6 @@ std::optional<CellResult> measure_run(const std::string& run_folder) {
   add_journal(journal, info, cell);
   if (switches(info)) cell.reruns = reruns_in(journal, cell.step_ms / 1000 * static_cast<double>(metrics.train.size()));
   if (info.settings.experiment.faults.empty()) return cell;
-  const run::RunBatches batches(metrics.train);
   if (switches(info)) cell.detection = detection_in(journal, batches, folder.faults());
   if (info.settings.experiment.harm && fs::exists(folder.harm(), ignored) && fs::exists(folder.fault_list(), ignored)) {
     cell.harm = fault_harm(read_fault_list(folder.fault_list()), harm, batches, switches(info) ? &journal : nullptr);

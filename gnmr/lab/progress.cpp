@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gnmr/lab/progress.h"
 
+#include <algorithm>
 #include <array>
 #include <fstream>
 
@@ -42,7 +43,11 @@ void ProgressFollower::take(const std::string& line) {
     const std::int64_t step = object.whole("step");
     forget_from(step);
     if (kind == "resume") return;
-    points_.push_back({.step = step, .loss = object.number("loss"), .recovered = object.whole("recovered")});
+    const std::int64_t batch = object.whole_if("batch").value_or(step);
+    points_.push_back({.step = step,
+                       .newest_batch = points_.empty() ? batch : std::max(batch, points_.back().newest_batch),
+                       .loss = object.number("loss"),
+                       .recovered = object.whole("recovered")});
   } catch (const Error&) {
     // A picture of a run must not stop it: whoever measures the run at its end reports it.
   }

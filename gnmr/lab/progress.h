@@ -16,6 +16,7 @@ namespace gnmr::lab {
 /// One step of a run that goes on.
 struct ProgressPoint {
   std::int64_t step = 0;
+  std::int64_t newest_batch = 0;  // so far; smaller where held batches came again
   double loss = 0;
   std::int64_t recovered = 0;
 };

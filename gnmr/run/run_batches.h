@@ -32,7 +32,7 @@ class RunBatches {
   std::int64_t first_step(std::int64_t batch) const;
   std::int64_t last_step(std::int64_t batch) const;
 
-  /// The last batch that ran; 0: none is known. A run of N steps runs fewer than N batches where some come again.
+  /// The last batch that ran; 0: none is known. Runs of N steps have N batches, some of which come again.
   std::int64_t last() const { return steps_.empty() ? 0 : steps_.back().newest; }
 
  private:

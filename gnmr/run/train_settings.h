@@ -37,11 +37,13 @@ using Texts = std::vector<std::string>;
   X(Texts, data, {}, "Data", "FILE...",                                                                                \
     "Text, read as bytes, or .bin files of 16-bit tokens; none: the Python standard library's sources")                \
   X(double, held_out, 0.05, "Data", "SHARE", "Share of the data that is never trained on, for evaluation")             \
-  X(std::int64_t, then_at, 0, "Data", "N", "The run changes at this step, as the next two say; 0: never")              \
+  X(std::int64_t, then_at, 0, "Data", "N",                                                                             \
+    "The run changes at this step (--lag 1: batch), as the next two say; 0: never")                                    \
   X(Texts, then_data, {}, "Data", "FILE...",                                                                           \
     "From then on this text, also for evaluation; @shifted: the same text with 128 added to each byte")                \
   X(double, then_lr, 0, "Data", "X", "From then on this highest learning rate; 0: as before")                          \
-  X(std::int64_t, steps, 200, "Training", "N", "Optimizer steps")                                                      \
+  X(std::int64_t, steps, 200, "Training", "N",                                                                         \
+    "Optimizer steps; one whose update is held and comes again (--lag 1) does not count")                              \
   X(std::int64_t, seed, 0, "Training", "N", "Seed of weights, data order and stochastic rounding")                     \
   X(std::int64_t, batch, 8, "Training", "N", "Sequences per micro-batch")                                              \
   X(std::int64_t, sequence, 128, "Training", "N", "Tokens per sequence")                                               \

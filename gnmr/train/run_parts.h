@@ -46,6 +46,14 @@ struct RunParts {
            (experiment != nullptr && experiment->chooses_units());
   }
 
+  /// The batch of a step that is not begun: planned already, one that waits, or a fresh one.
+  std::int64_t next_batch(std::int64_t step) const {
+    const PlanState& plan = supervisor->controller().plan_state();
+    if (!plan.undecided.empty() && !plan.undecided.back().begun) return plan.undecided.back().batch;
+    if (!plan.waiting.empty()) return plan.waiting.front().batch;
+    return plan.next_batch == 0 ? step : plan.next_batch;
+  }
+
   run::TrainSettings settings;
   run::TrainObserver& observer;
   nn::Collective& ranks;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is a function of the step's number: the learning rate (a straight warm-up, then half a cosine), what is due.
+// The learning rate (a straight warm-up, then half a cosine), and what comes every so many steps.
 //
-// Goals: a pure function, so that a resumed run needs no state. Non-goals: other shapes.
+// Goals: pure functions, so that a resumed run needs no state. The learning rate is one of the batch, so that one that
+// was held and comes again (lag 1) has the rate that it would have had. Non-goals: other shapes.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +12,7 @@
 
 namespace gnmr::train {
 
-/// How the learning rate goes.
+/// How the learning rate goes over the batches of a run; each is one step of the schedule.
 struct Schedule {
   double highest = 0.003;
   double final_share = 0.1;        // of the highest, in the last step
@@ -29,7 +30,7 @@ inline double highest_rate(const Schedule& schedule, std::int64_t step) {
   return is_changed ? schedule.then_highest : schedule.highest;
 }
 
-/// The learning rate of a step, counted from 1; later than the last step it stays what it was there.
+/// The learning rate of a batch, counted from 1; later than the last one it stays what it was there.
 inline double learning_rate(const Schedule& schedule, std::int64_t step) {
   const double highest = highest_rate(schedule, step);
   if (step < schedule.warmup_steps) {
@@ -43,9 +44,7 @@ inline double learning_rate(const Schedule& schedule, std::int64_t step) {
   return highest * (schedule.final_share + (1 - schedule.final_share) * cosine);
 }
 
-/// Whether something that comes every so many steps (0: never), and after the last one, is due after this step.
-inline bool is_due(std::int64_t every, std::int64_t step, std::int64_t last_step) {
-  return step == last_step || (every > 0 && step % every == 0);
-}
+/// Whether something that comes every so many steps (0: never) is due after this one.
+inline bool is_due(std::int64_t every, std::int64_t step) { return every > 0 && step % every == 0; }
 
 }  // namespace gnmr::train

@@ -19,7 +19,7 @@ void StepLog::reported(const run::ReportedRun& run) {
   const Outcome& outcome = run.outcome;
   run::ControlCounts& counts = outcome_.control;
   const NormSpan& norms = run.report.norms;
-  writer_.write_norms(run.plan.step, {norms.doubles(), norms.size()}, run.report.sampled);
+  if (norms.size() > 0) writer_.write_norms(run.plan.step, {norms.doubles(), norms.size()}, run.report.sampled);
   writer_.write_errors(run.plan.step, run.notes.errors);
   if (run.is_decided) counts.admissions += outcome.decision.admitted.size();
   if (run.ran != PassKind::step) {
@@ -75,10 +75,10 @@ void StepLog::finished(const Step& step) {
 }
 
 /// What casts did: of units at risk or with errors above their limits in every step, of all units when the run is
-/// evaluated.
+/// evaluated, and in the last batch.
 void StepLog::write_evidence(const Step& step) {
   const run::TrainSettings& settings = writer_.info().settings;
-  if (is_due(settings.eval_every, step.plan.step, settings.steps)) {
+  if (step.plan.batch == settings.steps || is_due(settings.eval_every, step.plan.step)) {
     std::vector<UnitIndex> all(step.numbers.casts.size());
     std::iota(all.begin(), all.end(), UnitIndex{0});
     writer_.write_evidence(step.plan.step, all, step.numbers.casts);

@@ -35,20 +35,40 @@ run::TrainOutcome Trainer::run() {
   const run::TrainSettings& settings = parts_.settings;
   parts_.observer.started(start_of(parts_));
   bool stopped = false;
-  for (std::int64_t step = parts_.next_step; step <= settings.steps && !stopped; ++step) {
+  for (std::int64_t step = parts_.next_step; !stopped; ++step) {
+    if (parts_.next_batch(step) > settings.steps) {
+      if (is_over()) break;
+      leave_out(step);
+      continue;
+    }
     follow_kill_switch();
     take_step(step);
     parts_.outcome.last_step = step;
     parts_.writer->check_folder(step);
     // A signal reaches the ranks in different steps, and one that stopped alone would leave the others waiting.
     stopped = any_rank(parts_.ranks, parts_.observer.stop_wanted());
-    const bool is_evaluated = is_due(settings.eval_every, step, settings.steps);
-    const bool is_saved = stopped || is_due(settings.checkpoint_every, step, settings.steps);
+    const bool ends = parts_.next_batch(step + 1) > settings.steps && is_over();
+    // Where only held batches are left the next evaluation is the last, so that its line says that the run has ended.
+    const bool has_fresh = parts_.supervisor->controller().plan_state().next_batch <= settings.steps;
+    const bool is_evaluated = ends || (has_fresh && is_due(settings.eval_every, step));
+    const bool is_saved = stopped || ends || is_due(settings.checkpoint_every, step);
     if (late_ && (is_evaluated || is_saved)) report_late_step();
     if (is_evaluated) evaluate(step);
-    if (is_saved) save_checkpoint(step, stopped || step == settings.steps);
+    if (is_saved) save_checkpoint(step, stopped || ends);
   }
   return finish();
+}
+
+/// Where no fresh batch is left: whether none comes again either. The last one may be held, so the host waits for it.
+bool Trainer::is_over() {
+  if (late_) report_late_step();
+  return parts_.supervisor->controller().plan_state().waiting.empty();
+}
+
+/// A step that was planned for a batch after the last one, before the last one was known to be held: it runs nothing.
+void Trainer::leave_out(std::int64_t step) {
+  parts_.supervisor->begin(step);
+  parts_.supervisor->report({.step = step, .done = Completion::dropped}, {});
 }
 
 /// One optimizer step. With lag 0 its update waits for the report, which may ask for the same step again; with lag 1 a
@@ -58,12 +78,13 @@ void Trainer::take_step(std::int64_t number) {
   run::Supervisor& supervisor = *parts_.supervisor;
   nn::RecoverableUnits& units = *parts_.units;
   const Mode mode = supervisor.mode();
-  Step now{.learning_rate = learning_rate(schedule_, number)};
+  Step now;
   do {
     const bool is_first = now.plan.step != number;
     {
       const Stopwatch stopwatch(parts_.outcome.seconds.control);
       now.plan = supervisor.begin(number);
+      now.learning_rate = learning_rate(schedule_, now.plan.batch);
       now.recovered = supervisor.recovered_count();
       now.standing = supervisor.standing_count();
       // Scales are renewed early only while decisions are carried out.
@@ -216,8 +237,7 @@ void Trainer::save_checkpoint(std::int64_t step, bool is_last) {
 
 run::TrainOutcome Trainer::finish() {
   run::TrainOutcome& outcome = parts_.outcome;
-  const std::int64_t steps = parts_.settings.steps;
-  outcome.finished = outcome.last_step >= steps || parts_.next_step > steps;
+  outcome.finished = parts_.next_batch(outcome.last_step + 1) > parts_.settings.steps && is_over();
   const std::string lost = parts_.writer->lost_folder_text();
   if (!lost.empty()) outcome.unsaved += (outcome.unsaved.empty() ? "" : "; ") + lost;
   outcome.control.standing = parts_.supervisor->outcome().decision.standing.size();

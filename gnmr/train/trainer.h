@@ -5,7 +5,7 @@
 // every norm and the clip coefficient; the supervisor says whether the update is made, held, or made by another run of
 // the step (docs/algorithm.md), and which units are in recovery next; the update. An update that is not finite is never
 // applied, whatever the controller. With lag 1 a gate stands before the update, and the step is reported while the next
-// one runs.
+// one runs; a held batch comes again, so a run of N steps goes on until each of N batches has run and is not held.
 //
 // Goals: bit-repeatable runs on the CPU; a run that was killed at any moment goes on bit for bit from its last
 // checkpoint; every rank decides alike. Non-goals: how a run begins (run_builder.h), printing, sharded parameters,
@@ -31,7 +31,7 @@ class Trainer {
   Trainer(const run::TrainSettings& settings, run::TrainObserver& observer, nn::Collective& ranks,
           const RunMakers& makers);
 
-  /// Trains to the last step or until the observer wants to stop.
+  /// Trains until all batches are done, or the observer wants to stop.
   run::TrainOutcome run();
 
   /// The high units of each step that this process trained, for comparisons between ranks.
@@ -41,7 +41,9 @@ class Trainer {
   models::LanguageModel& model() { return *parts_.model; }
 
  private:
+  bool is_over();
   void follow_kill_switch();
+  void leave_out(std::int64_t step);
   void take_step(std::int64_t number);
   void run_batch(Step& now);
   Action report(const Step& step);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
 #include <limits>
 
 #include "gnmr/core/error.h"
@@ -189,6 +190,28 @@ TEST_F(Cell, ARunThatIsNotOverHasNoResult) {
   run.steps_done = 39;
   test::write_fake_run(run);
   EXPECT_FALSE(measure_run(folder_.file("run")).has_value());
+}
+
+TEST_F(Cell, ARunWhoseLastBatchWasHeldEndsWithItsRerun) {
+  test::FakeRun run = fake("gnmr");
+  run.steps_done = 39;
+  run.settings.options.lag = 1;
+  test::write_fake_run(run);
+  const auto add = [&](const auto& line) {
+    std::string text;
+    run::append_line(text, line);
+    std::ofstream(folder_.file("run/metrics.jsonl"), std::ios::app) << text;
+  };
+  add(run::EvalLine{.step = 39, .loss_high = 3});
+  add(run::TrainLine{.step = 40, .applied = false});
+  EXPECT_FALSE(measure_run(folder_.file("run"))) << "batch 40 was held";
+  add(run::TrainLine{.step = 42, .batch = 40});
+  EXPECT_FALSE(measure_run(folder_.file("run"))) << "not evaluated yet";
+  add(run::EvalLine{.step = 42, .loss_high = 2});
+  const std::optional<CellResult> cell = measure_run(folder_.file("run"));
+  ASSERT_TRUE(cell);
+  EXPECT_EQ(cell->loss, 2);
+  EXPECT_EQ(cell->steps, 40);
 }
 
 TEST_F(Cell, ALossThatIsNotFiniteStaysOne) {

@@ -32,5 +32,18 @@ TEST(Progress, OnlyWhatIsNewIsReadAndResumesForget) {
   EXPECT_EQ(follower.points()[1].loss, 4);
 }
 
+TEST(Progress, BatchesThatComeAgainAreStepsMore) {
+  const test::TemporaryFolder folder;
+  test::put_file(folder.file("metrics.jsonl"),
+                 "{\"kind\":\"train\",\"step\":7,\"loss\":1,\"recovered\":0}\n"
+                 "{\"kind\":\"train\",\"step\":8,\"loss\":1,\"recovered\":0,\"batch\":6}\n"
+                 "{\"kind\":\"train\",\"step\":9,\"loss\":1,\"recovered\":0,\"batch\":8}\n");
+  ProgressFollower follower(folder.file("metrics.jsonl"));
+  follower.update();
+  std::vector<std::int64_t> newest;
+  for (const ProgressPoint& point : follower.points()) newest.push_back(point.newest_batch);
+  EXPECT_EQ(newest, (std::vector<std::int64_t>{7, 7, 8}));
+}
+
 }  // namespace
 }  // namespace gnmr::lab

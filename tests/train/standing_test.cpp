@@ -143,7 +143,7 @@ TEST(TrainerStanding, IsItsOwnShareOfHighPrecision) {
     ASSERT_EQ(standing.size(), 4u);
     std::uint64_t unit_steps = 0;
     for (const auto& [name, first] : standing) {
-      unit_steps += static_cast<std::uint64_t>(settings.steps - first - lag);
+      unit_steps += static_cast<std::uint64_t>(done.outcome.last_step - first - lag);
     }
     EXPECT_EQ(done.outcome.control.high.standing, unit_steps) << lag;
     EXPECT_EQ(done.outcome.control.high.recovered, unit_steps) << "nothing acute; lag " << lag;

@@ -119,12 +119,13 @@ TEST(TrainerControl, AStoppedRunGoesOnBitForBit) {
       EXPECT_GT(whole.outcome.control.admissions, 0u);
       settings.out = runs.file("parts" + name);
       FinishedRun last;
-      for (const std::int64_t stop : {5, 13, 14, 21, 30}) {
+      const std::int64_t end = whole.outcome.last_step;  // later with lag 1: held batches come again
+      for (const std::int64_t stop : {std::int64_t{5}, std::int64_t{13}, std::int64_t{14}, std::int64_t{21}, end}) {
         Recorder recorder;
         recorder.stop_after = stop;
         last = finish(settings, recorder);
         EXPECT_EQ(last.outcome.last_step, stop);
-        EXPECT_EQ(last.outcome.finished, stop == 30);
+        EXPECT_EQ(last.outcome.finished, stop == end);
         settings.resume = true;
       }
       settings.resume = false;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "gnmr/core/error.h"
+#include "gnmr/run/run_batches.h"
 #include "io/temporary_folder.h"
 #include "train/small_run.h"
 #include "train/trouble.h"
@@ -54,7 +55,7 @@ TEST(TrainerLate, AHeldBatchComesAgainAndItsUnitGoesToRecovery) {
   const run::TrainSettings settings = late_settings(runs, "held");
   const FinishedRun done = finish(settings, {}, with(nan_in({12})));
   const std::vector<run::TrainLine>& lines = done.recorder.lines;
-  ASSERT_EQ(lines.size(), 30u) << "a step is a run, whatever is held";
+  ASSERT_EQ(lines.size(), 31u) << "a held batch costs time, not an update";
   for (std::size_t index = 0; index < lines.size(); ++index) {
     EXPECT_EQ(lines[index].step, static_cast<std::int64_t>(index) + 1);
   }
@@ -127,6 +128,8 @@ TEST(TrainerLate, AHeldBatchIsOneThatComesLaterInHighPrecision) {
   const SmallRuns runs;
   run::TrainSettings settings = late_settings(runs, "held");
   settings.steps = 18;
+  settings.warmup = 1;
+  settings.min_lr = 1;  // steps by hand have rates of their own
   settings.options.max_o = 0;
   const FinishedRun done = finish(settings, {}, with(nan_in({12})));
   ASSERT_EQ(trials_of(settings).size(), 1u);
@@ -141,9 +144,85 @@ TEST(TrainerLate, AHeldBatchIsOneThatComesLaterInHighPrecision) {
   settings.out = runs.file("record");
   finish(settings, {}, ordered({}, 0));
   settings.out = runs.file("by hand");
+  settings.steps = 19;
   settings.set = {"*=high@14:14"};
-  const FinishedRun by_hand = finish(settings, {}, ordered({{14, 12}, {15, 14}, {16, 15}, {17, 16}, {18, 17}}, 12));
+  const FinishedRun by_hand =
+      finish(settings, {}, ordered({{14, 12}, {15, 14}, {16, 15}, {17, 16}, {18, 17}, {19, 18}}, 12));
   EXPECT_TRUE(same_weights(done.weights, by_hand.weights));
+}
+
+/// The steps whose updates were made, by their batches.
+std::map<std::int64_t, std::vector<run::TrainLine>> updates_of(const FinishedRun& done) {
+  std::map<std::int64_t, std::vector<run::TrainLine>> updates;
+  for (const run::TrainLine& line : done.recorder.lines) {
+    if (line.applied) updates[run::batch_of(line)].push_back(line);
+  }
+  return updates;
+}
+
+/// Each of the batches 1 to `count` has made one update, and no other batch has run.
+void expect_all_batches(const FinishedRun& done, std::int64_t count, const std::string& what) {
+  const auto updates = updates_of(done);
+  EXPECT_EQ(updates.size(), static_cast<std::size_t>(count)) << what;
+  for (const auto& [batch, lines] : updates) EXPECT_EQ(lines.size(), 1u) << what << ", batch " << batch;
+  for (const run::TrainLine& line : done.recorder.lines) EXPECT_LE(run::batch_of(line), count) << what;
+  EXPECT_TRUE(done.outcome.finished) << what;
+}
+
+TEST(TrainerLate, ABatchHasTheRateThatItHasWithoutHolds) {
+  const SmallRuns runs;
+  run::TrainSettings settings = late_settings(runs, "calm");
+  settings.then_at = 15;
+  settings.then_lr = 0.002;
+  settings.options.max_trials = 100;
+  settings.options.max_o = 0;
+  const auto calm = updates_of(finish(settings, {}, with({})));
+  settings.out = runs.file("held");
+  const FinishedRun held = finish(settings, {}, with(nan_in({12, 15})));
+  ASSERT_EQ(held.outcome.control.held, 2u);
+  expect_all_batches(held, settings.steps, "12 and 15 held");
+  for (const auto& [batch, lines] : updates_of(held)) EXPECT_EQ(lines[0].lr, calm.at(batch)[0].lr) << batch;
+}
+
+TEST(TrainerLate, TheLastBatchesComeAgainAndNoneIsRunInTheirPlace) {
+  const SmallRuns runs;
+  for (const std::set<std::int64_t>& held : {std::set<std::int64_t>{20}, {19}, {19, 20}, {18, 20}, {18, 19, 20}}) {
+    std::string name;
+    for (const std::int64_t batch : held) name += "-" + std::to_string(batch);
+    run::TrainSettings settings = late_settings(runs, name);
+    settings.steps = 20;
+    settings.eval_every = 1;
+    settings.norms = true;
+    settings.options.max_trials = 100;
+    settings.options.max_o = 0;
+    const FinishedRun done = finish(settings, {}, with(nan_in(held)));
+    expect_all_batches(done, settings.steps, name);
+    EXPECT_EQ(done.outcome.control.held, held.size()) << name;
+    // Whoever reads the files knows by them that the run has ended (gnmr/lab/cell.h).
+    EXPECT_EQ(done.recorder.evals.back().step, done.outcome.last_step) << name;
+    EXPECT_EQ(done.recorder.lines.back().step, done.outcome.last_step) << name;
+    // From the last fresh batch on there is one evaluation.
+    const auto fresh = std::find_if(done.recorder.lines.begin(), done.recorder.lines.end(),
+                                    [&](const auto& line) { return run::batch_of(line) == settings.steps; });
+    const auto late = std::count_if(done.recorder.evals.begin(), done.recorder.evals.end(),
+                                    [&](const auto& line) { return line.step >= fresh->step; });
+    EXPECT_EQ(late, 1) << name;
+  }
+}
+
+TEST(TrainerLate, ARunHasAtMostOneStepMoreThanTwicePerBatch) {
+  const SmallRuns runs;
+  run::TrainSettings settings = late_settings(runs, "always");
+  settings.steps = 16;
+  settings.options.max_trials = 100;
+  settings.options.max_o = 0;
+  std::set<std::int64_t> all;
+  for (std::int64_t batch = 1; batch <= settings.steps; ++batch) all.insert(batch);
+  const FinishedRun done = finish(settings, {}, with(nan_in(all)));
+  expect_all_batches(done, settings.steps, "every batch held");
+  EXPECT_EQ(done.outcome.control.held, all.size());
+  EXPECT_EQ(done.recorder.lines.size(), 2 * all.size());
+  EXPECT_LE(done.outcome.last_step, 2 * settings.steps + 1);
 }
 
 TEST(TrainerLate, WithoutAnAlarmARunIsThatOfLagZero) {
@@ -234,6 +313,18 @@ TEST(TrainerLate, GoesOnBitForBitFromAnyStep) {
   expect_same_after_a_stop(runs, settings, nan_in({8, 12, 13, 18}), {1, 7, 8, 9, 10, 12, 13, 14, 15, 18, 19, 20});
 }
 
+TEST(TrainerLate, GoesOnBitForBitAmongItsLastSteps) {
+  const SmallRuns runs;
+  run::TrainSettings settings = late_settings(runs, "last");
+  settings.steps = 14;
+  settings.then_at = 13;
+  settings.then_lr = 0.002;
+  // Step 15 is that of a batch after the last one, which does not run: 16 has the last batch.
+  expect_same_after_a_stop(runs, settings, nan_in({14}), {12, 13, 14});
+  settings.out = runs.file("last two");
+  expect_same_after_a_stop(runs, settings, nan_in({13, 14}), {12, 13, 14, 15});
+}
+
 TEST(TrainerLate, GoesOnBitForBitWithTheLimitsOfThePlan) {
   const SmallRuns runs;
   run::TrainSettings settings = late_settings(runs, "limits");
@@ -263,6 +354,7 @@ TEST(TrainerLate, SkipLosesTheBatchAndReplayRunsItWithTheNewUnitsHigh) {
   settings.options.common_share = 1;
   const FinishedRun skipped = finish(settings, {}, with(nan_in({12})));
   EXPECT_FALSE(skipped.recorder.lines[11].applied);
+  EXPECT_EQ(skipped.recorder.lines.size(), 30u) << "what is skipped does not come again";
   EXPECT_GE(skipped.outcome.skipped_updates, 1);
   EXPECT_EQ(skipped.outcome.control.replays, 0u);
   EXPECT_TRUE(trials_of(settings).empty());
@@ -338,6 +430,8 @@ TEST(TrainerLate, ARunMayGoOnWithoutAGate) {
   const FinishedRun rest = finish(settings, {}, with(nan_in({12})));
   EXPECT_TRUE(rest.outcome.finished);
   EXPECT_EQ(rest.outcome.skipped_updates, 0);
+  EXPECT_EQ(run::batch_of(rest.recorder.lines.back()), settings.steps);
+  EXPECT_EQ(rest.outcome.last_step, settings.steps + 1) << "12 ran twice";
   const std::vector<io::JournalTrial> trials = trials_of(settings);
   const auto found = std::find_if(trials.begin(), trials.end(), [](const auto& trial) { return trial.step == 14; });
   ASSERT_NE(found, trials.end()) << "the batch came in a plain step, which was alarmed and run again at once";
