@@ -15,14 +15,14 @@ constexpr auto kRows = static_cast<std::int64_t>(kernels::kSampledRows);
 
 // On the host.
 
-/// A matrix times signs for its columns, in host memory, float32 [rows, 2].
+/// A matrix times signs for its columns, in host memory, float32 [rows, kSignVectors].
 Matrix times_signs(const FrontEnd& front_end, const Matrix& matrix, std::uint64_t seed) {
   const Matrix source = front_end.to_type(matrix, Type::float32);
   const Matrix signs = front_end.beside(random_signs(front_end, source.columns, seed), source);
   return front_end.on_host(thin_product(front_end, source, signs));
 }
 
-/// Adds rows of a low result whose high rows have these projections [rows, 2].
+/// Adds rows of a low result whose high rows have these projections [rows, kSignVectors].
 void add_projected(const FrontEnd& front_end, const Matrix& low, const Matrix& high, std::uint64_t signs_seed,
                    ErrorSums& sums) {
   const Matrix projected = thin_product(front_end, low, random_signs(front_end, low.columns, signs_seed));
@@ -143,10 +143,11 @@ double probe_multiply_adds(std::int64_t tokens, std::int64_t in_features, std::i
   const auto all = static_cast<double>(tokens);
   const auto rows = static_cast<double>(std::min(tokens, kRows));
   const auto outputs = static_cast<double>(std::min(out_features, kRows));
-  // Projections of rows on two vectors each, and the norms of the low ones.
-  const double by_rows = rows * (4 * (in + out) + in + out);
-  const double by_weights = 2 * all * (in + outputs) + 3 * outputs * in;
-  return 4 * in * out + by_rows + by_weights;
+  constexpr auto kVectors = static_cast<double>(kSignVectors);
+  // Forward and dgrad: projections of both rows, and the norms of the low ones.
+  const double by_rows = rows * (2 * kVectors + 1) * (in + out);
+  const double by_weights = kVectors * all * (in + outputs) + (kVectors + 1) * outputs * in;
+  return 2 * kVectors * in * out + by_rows + by_weights;
 }
 
 double probe_bytes(std::int64_t tokens, std::int64_t in_features, std::int64_t out_features, double element_bytes) {

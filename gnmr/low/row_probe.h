@@ -5,9 +5,9 @@
 //   dgrad    dX [tokens, in]:  rows of dX v with rows of dY (W v)
 //   wgrad    dW [out, in]:     rows of dW u with the same columns of dY, transposed, times (X u)
 //
-// s, v, u are two random vectors of signs each, and of each result 256 random rows are looked at (gnmr/kernels/
-// row_errors.h says how they are judged). Only these rows are read of Y, X, dX, dY and dW; W is read once for both of
-// its products, which all micro-batches of a step share, and X once for X u.
+// s, v, u are a few random vectors of signs each (kSignVectors), and of each result 256 random rows are looked at
+// (gnmr/kernels/row_errors.h says how they are judged). Only these rows are read of Y, X, dX, dY and dW; W is read once
+// for both of its products, which all micro-batches of a step share, and X once for X u.
 //
 // Goals: about a hundredth of a step of wide layers; every row of every result has the same chance to be looked at; on
 // the host the same bits whatever the number of threads. Non-goals: which layers are measured (patrol.h).
@@ -30,8 +30,8 @@ struct ProbeSeeds {
   std::uint64_t rows = 0;
 };
 
-/// Products of a weight with signs: on the host matrices with two columns, on a device vectors one after the other.
-/// Undefined: not made.
+/// Products of a weight with signs: on the host matrices with a column per vector, on a device vectors one after the
+/// other. Undefined: not made.
 struct WeightProducts {
   Matrix of_inputs;   // W^T s, for the forward GEMM
   Matrix of_outputs;  // W v, for dgrad
@@ -53,7 +53,7 @@ Matrix project_input(const FrontEnd& front_end, const Matrix& input, std::uint64
 void add_weight_error(const FrontEnd& front_end, const Matrix& low, const Matrix& gradient, const Matrix& input_signs,
                       const ProbeSeeds& seeds, const ErrorPlace& place);
 
-/// A matrix [length, 2] of 1 and -1 by chance in host memory: a pure function of both arguments.
+/// A matrix [length, kSignVectors] of 1 and -1 by chance in host memory: a pure function of both arguments.
 Matrix random_signs(const FrontEnd& front_end, std::int64_t length, std::uint64_t seed);
 
 /// Multiply-adds that a patrol of all three GEMMs of a layer costs in a micro-batch.

@@ -61,7 +61,11 @@ TEST(RowErrors, OfZeros) {
 TEST(RowErrors, OfProjectionsScaleTheKnownSize) {
   // Projections say that high rows are a quarter of the low ones, whose squared norms are 40; the third row is off by
   // itself.
-  const ErrorTotals totals = projected_totals_of({{40, 8, 2, 2}, {40, 4, 1, 1}, {4000, 400, 1, 361}, {40, 12, 3, 3}});
+  constexpr double kOne = 0.5 * kSignVectors;  // sums are over all vectors
+  const ErrorTotals totals = projected_totals_of({{40, 8 * kOne, 2 * kOne, 2 * kOne},
+                                                  {40, 4 * kOne, kOne, kOne},
+                                                  {4000, 400 * kOne, kOne, 361 * kOne},
+                                                  {40, 12 * kOne, 3 * kOne, 3 * kOne}});
   EXPECT_NEAR(totals.difference, 0.1 + 0.05 + 16 + 0.15, 1e-5);
   EXPECT_EQ(totals.reference, 4);
   // A low result of zeros: the high projections are all there is.
@@ -112,15 +116,23 @@ TEST(Signs, AreTheBitsOfSplitmix) {
   }
 }
 
+/// Numbers that are the same of each vector.
+std::vector<double> repeated(const std::vector<double>& of_one) {
+  std::vector<double> all;
+  for (std::uint64_t k = 0; k < kSignVectors; ++k) all.insert(all.end(), of_one.begin(), of_one.end());
+  return all;
+}
+
 TEST(ReferenceProducts, MultiplyBothWays) {
   const std::vector<float> values{1, 2, 3, 4, 5, 6};
   const auto sign = [](std::uint64_t index) { return is_plus(9, index) ? 1.0 : -1.0; };
   const ReferenceSums rows = reference_multiply_signs(view_of(values, 2), 9, false);
-  EXPECT_EQ(rows.sums[3], 4 * sign(1) + 5 * sign(3) + 6 * sign(5)) << "the second vector, the second row";
-  EXPECT_EQ(rows.magnitudes, (std::vector<double>{6, 15, 6, 15}));
+  EXPECT_EQ(rows.sums[3], 4 * sign(1) + 5 * sign(kSignVectors + 1) + 6 * sign(2 * kSignVectors + 1))
+      << "the second vector, the second row";
+  EXPECT_EQ(rows.magnitudes, repeated({6, 15}));
   const ReferenceSums columns = reference_multiply_signs(view_of(values, 2), 9, true);
-  EXPECT_EQ(columns.sums[2], 3 * sign(0) + 6 * sign(2)) << "the first vector, the third column";
-  EXPECT_EQ(columns.magnitudes, (std::vector<double>{5, 7, 9, 5, 7, 9}));
+  EXPECT_EQ(columns.sums[2], 3 * sign(0) + 6 * sign(kSignVectors)) << "the first vector, the third column";
+  EXPECT_EQ(columns.magnitudes, repeated({5, 7, 9}));
 }
 
 TEST(RowErrors, RefuseWhatCannotBeRead) {
