@@ -6,8 +6,8 @@
 //   wgrad    dW [out, in]:     rows of dW u with the same columns of dY, transposed, times (X u)
 //
 // s and v are two random vectors of signs each, u eight, and of each result 256 random rows are looked at
-// (gnmr/kernels/ row_errors.h says how they are judged). Only these rows are read of Y, X, dX, dY and dW; W is read
-// once for both of its products, which all micro-batches of a step share, and X once for X u.
+// (gnmr/kernels/row_errors.h says how they are judged). Only these rows are read of Y, X, dX, dY and dW; W is read once
+// for both of its products, which all micro-batches of a step share, and X once for X u.
 //
 // Goals: about a hundredth of a step of wide layers; every row of every result has the same chance to be looked at; on
 // the host the same bits whatever the number of threads. Non-goals: which layers are measured (patrol.h).
@@ -32,8 +32,7 @@ struct ProbeSeeds {
 };
 
 /// Products of a weight with signs: on the host matrices with a column per vector, on a device vectors one after the
-/// other.
-/// Undefined: not made.
+/// other. Undefined: not made.
 struct WeightProducts {
   Matrix of_inputs;   // W^T s, for the forward GEMM
   Matrix of_outputs;  // W v, for dgrad

@@ -58,10 +58,10 @@ RunPlan make_run_plan(std::uint64_t seed, std::uint64_t number, const std::strin
   const int lag = static_cast<int>(number % 2);
   plan.processes = two_processes ? 2 : 1;
   plan.name = (two_processes ? "two processes, lag " : "lag ") + std::to_string(lag);
-  plan.steps = 20 + static_cast<std::int64_t>(dice.below(30));
+  const std::uint64_t steps = 20 + dice.below(30);
   plan.flags = {"--model",        folder + "/config.json",
                 "--data",         folder + "/text.txt",
-                "--steps",        std::to_string(plan.steps),
+                "--steps",        std::to_string(steps),
                 "--batch",        "2",
                 "--sequence",     "16",
                 "--threads",      "1",

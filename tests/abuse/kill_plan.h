@@ -14,7 +14,6 @@ namespace gnmr::abuse {
 struct RunPlan {
   std::string name;  // in words, for tables: lag 0, lag 1, two processes
   Words flags;       // of `gnmr train`, without --out and --resume
-  std::int64_t steps = 0;
   int processes = 1;
 };
 

@@ -190,9 +190,9 @@ std::string checkpoint_difference(const std::string& expected_run, const std::st
   return names_in(found).empty() ? fmt::format("there is no checkpoint of step {}", step) : std::string();
 }
 
-std::string run_difference(const std::string& expected, const std::string& run, std::int64_t steps) {
-  std::vector<std::string> found{checkpoint_difference(expected, run, steps), metrics_difference(expected, run),
-                                 leftover(run)};
+std::string run_difference(const std::string& expected, const std::string& run) {
+  std::vector<std::string> found{checkpoint_difference(expected, run, newest_checkpoint(expected)),
+                                 metrics_difference(expected, run), leftover(run)};
   if (is_there(expected + "/journal.jsonl")) {
     found.push_back(list_difference("journal.jsonl", testing::decisions_of(expected), testing::decisions_of(run)));
     found.push_back(list_difference("journal.jsonl, trials", trials_of(expected), trials_of(run)));

@@ -19,6 +19,6 @@ std::string checkpoint_difference(const std::string& expected_run, const std::st
 
 /// What differs between two finished runs in the last checkpoint, metrics, journal, signals, evidence, harm, faults and
 /// traces, after what a resume supersedes is dropped; empty: nothing. Also what should not be there any more.
-std::string run_difference(const std::string& expected, const std::string& run, std::int64_t steps);
+std::string run_difference(const std::string& expected, const std::string& run);
 
 }  // namespace gnmr::abuse

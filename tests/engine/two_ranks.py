@@ -111,8 +111,10 @@ def check(name, folder):
     for key in ("losses", "recovered", "risks", "admissions", "weights", "loss_high"):
         if first[key] != second[key]:
             wrong.append(f"ranks differ in {key}: {first[key]} {second[key]}")
-    if len(first["losses"]) != CASES[name]["steps"]:
-        wrong.append(f"{len(first['losses'])} steps")
+    # With lag 1 held batches are steps more.
+    steps, runs = CASES[name]["steps"], len(first["losses"])
+    if runs != steps and not (name == "lagged" and steps < runs <= 2 * steps):
+        wrong.append(f"{runs} steps")
     if "faults" in CASES[name]:
         high = sum(len(units) for units in first["recovered"])
         if first["admissions"] == 0 or high == 0:

@@ -112,15 +112,23 @@ TEST(Signs, AreTheBitsOfSplitmix) {
   }
 }
 
+/// Numbers that are the same of each vector.
+std::vector<double> repeated(const std::vector<double>& of_one) {
+  std::vector<double> all;
+  for (std::uint64_t k = 0; k < kSignVectors; ++k) all.insert(all.end(), of_one.begin(), of_one.end());
+  return all;
+}
+
 TEST(ReferenceProducts, MultiplyBothWays) {
   const std::vector<float> values{1, 2, 3, 4, 5, 6};
   const auto sign = [](std::uint64_t index) { return is_plus(9, index) ? 1.0 : -1.0; };
   const ReferenceSums rows = reference_multiply_signs(view_of(values, 2), 9, false);
-  EXPECT_EQ(rows.sums[3], 4 * sign(1) + 5 * sign(3) + 6 * sign(5)) << "the second vector, the second row";
-  EXPECT_EQ(rows.magnitudes, (std::vector<double>{6, 15, 6, 15}));
+  EXPECT_EQ(rows.sums[3], 4 * sign(1) + 5 * sign(kSignVectors + 1) + 6 * sign(2 * kSignVectors + 1))
+      << "the second vector, the second row";
+  EXPECT_EQ(rows.magnitudes, repeated({6, 15}));
   const ReferenceSums columns = reference_multiply_signs(view_of(values, 2), 9, true);
-  EXPECT_EQ(columns.sums[2], 3 * sign(0) + 6 * sign(2)) << "the first vector, the third column";
-  EXPECT_EQ(columns.magnitudes, (std::vector<double>{5, 7, 9, 5, 7, 9}));
+  EXPECT_EQ(columns.sums[2], 3 * sign(0) + 6 * sign(kSignVectors)) << "the first vector, the third column";
+  EXPECT_EQ(columns.magnitudes, repeated({5, 7, 9}));
 }
 
 TEST(RowErrors, RefuseWhatCannotBeRead) {
