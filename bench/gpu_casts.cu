@@ -129,7 +129,7 @@ void measure(Clock& clock, std::uint64_t rows, std::uint64_t columns, ElementTyp
        [&] {
          multiply_signs(wide, {kSignVectors, 1, results.as<float>(), 2, of_columns}, workspace.as(), nullptr);
        }},
-      {"products of rows with eight vectors of signs", 1, 0,
+      {"products of rows with four vectors of signs", 1, 0,
        [&] {
          multiply_signs(wide, {kOutputSignVectors, 1, results.as<float>(), 0, nullptr}, workspace.as(), nullptr);
        }},

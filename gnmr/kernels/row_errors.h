@@ -59,7 +59,7 @@ inline constexpr std::uint64_t kSampledRows = 256;
 /// Vectors of signs for rows of a result. For rows of a weight's gradient there are more: often its error has one
 /// direction, so that all rows see it through the same vectors, and chance does not average out over rows.
 inline constexpr std::uint64_t kSignVectors = 2;
-inline constexpr std::uint64_t kOutputSignVectors = 8;
+inline constexpr std::uint64_t kOutputSignVectors = 4;
 inline constexpr double kMostOfRow = 16;  // what a row's share may be
 
 /// The most rows that follow each other in a sample: single tokens, and runs of outputs, which are columns of the

@@ -180,10 +180,10 @@ void multiply_signs(const RowsView& matrix, const SignProducts& products, void* 
   const std::uint64_t vectors = products.vectors;
   const bool has_many = vectors == kOutputSignVectors;
   if (!has_many && vectors != kSignVectors) {
-    throw Error("[multiply_signs] expected 2 or 8 vectors, got " + std::to_string(vectors));
+    throw Error("[multiply_signs] expected 2 or 4 vectors, got " + std::to_string(vectors));
   }
   if (has_many && products.of_columns != nullptr) {
-    throw Error("[multiply_signs] expected no products of columns with 8 vectors");
+    throw Error("[multiply_signs] expected no products of columns with 4 vectors");
   }
   const cudaStream_t on = stream_of(stream);
   const auto wanted = [&](const float* to, std::uint64_t count) {

@@ -5,7 +5,7 @@
 //   dgrad    dX [tokens, in]:  rows of dX v with rows of dY (W v)
 //   wgrad    dW [out, in]:     rows of dW u with the same columns of dY, transposed, times (X u)
 //
-// s and v are two random vectors of signs each, u eight, and of each result 256 random rows are looked at
+// s and v are two random vectors of signs each, u four, and of each result 256 random rows are looked at
 // (gnmr/kernels/row_errors.h says how they are judged). Only these rows are read of Y, X, dX, dY and dW; W is read once
 // for both of its products, which all micro-batches of a step share, and X once for X u.
 //
