@@ -14,7 +14,8 @@ constexpr std::uint32_t kFewestStandingSteps = 100;
 
 }  // namespace
 
-Budget::Budget(const std::vector<Unit>& units, const Options& options) : options_(options), limits_(units, options) {
+Budget::Budget(const std::vector<Unit>& units, const Options& options)
+    : options_(options), limits_(units, options), bucket_(options.max_high_share, limits_.total_cost()) {
   for (const Unit& unit : units) forced_.push_back(unit.forced ? 1 : 0);
   in_recovery_.assign(units.size(), 0);
   was_released_.assign(units.size(), 0);
@@ -32,12 +33,31 @@ Budget::Budget(const std::vector<Unit>& units, const Options& options) : options
   if (options.coarse_error > 0) coarse_.reserve(candidates);
 }
 
+/// Promises what the recoveries will take, when so many of their steps are over.
+void Budget::count_promises(std::uint32_t steps_over) {
+  bucket_.clear_promises();
+  if (!bucket_.is_on()) return;
+  for (const Recovery& recovery : recoveries_) {
+    const std::int64_t cost = limits_.cost_of(recovery.unit);
+    if (recovery.is_standing()) {
+      bucket_.promise_standing(cost);
+    } else {
+      bucket_.promise(cost, recovery.left - steps_over);
+    }
+  }
+}
+
 /// Takes one step from a recovery.
-bool Budget::lock_is_over(Recovery& recovery, const History& history, bool has_samples) const {
+bool Budget::lock_is_over(Recovery& recovery, const History& history, bool has_samples) {
   const auto longest_wait = static_cast<std::uint32_t>(std::max(options_.lock_steps, options_.max_lock_steps));
   recovery.sampled = recovery.sampled || (has_samples && history.was_sampled(recovery.unit));
+  const std::int64_t cost = limits_.cost_of(recovery.unit);
   const bool waits_for_sample = recovery.left == 1 && !recovery.sampled && recovery.steps < longest_wait;
-  if (!waits_for_sample) --recovery.left;
+  if (waits_for_sample && bucket_.affords(cost, 1)) {
+    bucket_.promise(cost, 1);
+  } else {
+    --recovery.left;
+  }
   return recovery.left == 0;
 }
 
@@ -50,6 +70,9 @@ bool Budget::is_coarse_no_more(Recovery& recovery, std::span<const double> keys)
 
 void Budget::release(History& history, bool common, bool has_samples, std::span<const double> keys) {
   for (std::vector<UnitIndex>* list : {&admitted_, &denied_, &futile_, &released_, &newly_standing_}) list->clear();
+  bucket_.pass(decisions_, limits_.cost());
+  count_promises(/*steps_over=*/1);
+  bucket_.promise_reruns(limits_.total_cost());
   std::size_t kept = 0;
   for (Recovery& recovery : recoveries_) {
     ++recovery.steps;
@@ -86,7 +109,7 @@ void Budget::admit(std::span<Candidate> candidates, std::span<const UnitIndex> a
     std::pop_heap(candidates.begin(), rest, less_urgent);
     --rest;
     const UnitIndex unit = rest->unit;
-    if (!limits_.fits(unit) && !make_room(unit, history)) continue;
+    if (!fits(unit) && !make_room(unit, history)) continue;
     const std::uint32_t lock = lock_for(unit, history);
     last_lock_[unit] = lock;
     enter({.unit = unit, .left = lock, .steps = 0, .sampled = false, .kind = rest->kind});
@@ -100,7 +123,13 @@ void Budget::admit(std::span<Candidate> candidates, std::span<const UnitIndex> a
   if (!keys.empty()) review(keys, history);
   std::sort(released_.begin(), released_.end());
   list_recovered();
+  count_promises(/*steps_over=*/0);
   ++decisions_;
+}
+
+/// Whether there is room for an acute recovery of the unit, its whole lock included.
+bool Budget::fits(UnitIndex unit) const {
+  return limits_.fits(unit) && bucket_.affords(limits_.cost_of(unit), static_cast<std::uint32_t>(options_.lock_steps));
 }
 
 /// Ends standing recoveries until the unit fits, if that helps.
@@ -110,7 +139,12 @@ bool Budget::make_room(UnitIndex unit, const History& history) {
     if (recovery.is_standing()) others_.push_back(recovery.unit);
   }
   if (!limits_.fits_without(unit, others_)) return false;
-  while (!limits_.fits(unit)) end(least_standing(), history);
+  const auto lock_steps = static_cast<std::uint32_t>(options_.lock_steps);
+  if (!bucket_.affords(limits_.cost_of(unit), lock_steps, bucket_.standing())) {
+    bucket_.note_refusal();
+    return false;
+  }
+  while (!fits(unit)) end(least_standing(), history);
   return true;
 }
 
@@ -126,11 +160,16 @@ void Budget::review(std::span<const double> keys, const History& history) {
   });
   bool may_replace = true;  // keys fall: one that is too small for it is the first of many
   for (const Candidate& candidate : coarse_) {
-    if (!limits_.fits(candidate.unit)) {
+    const std::int64_t cost = limits_.cost_of(candidate.unit);
+    if (limits_.fits(candidate.unit) && !bucket_.may_stand(cost)) bucket_.note_refusal();
+    if (!limits_.fits(candidate.unit) || !bucket_.may_stand(cost)) {
       const Place least = may_replace ? least_standing() : recoveries_.end();
       may_replace = least != recoveries_.end() && least->steps >= kFewestStandingSteps &&
                     candidate.severity > kReplacingKey * least->key;
-      if (!may_replace || !limits_.fits_without(candidate.unit, std::span(&least->unit, 1))) continue;
+      if (!may_replace || !limits_.fits_without(candidate.unit, std::span(&least->unit, 1)) ||
+          !bucket_.may_stand(cost, limits_.cost_of(least->unit))) {
+        continue;
+      }
       end(least, history);
     }
     enter({.unit = candidate.unit,
@@ -166,13 +205,22 @@ void Budget::enter(const Recovery& recovery) {
   recoveries_.push_back(recovery);
   in_recovery_[recovery.unit] = 1;
   limits_.take(recovery.unit);
+  const std::int64_t cost = limits_.cost_of(recovery.unit);
+  if (recovery.is_standing()) {
+    bucket_.promise_standing(cost);
+  } else {
+    bucket_.promise(cost, recovery.left);
+  }
 }
 
 void Budget::leave(const Recovery& recovery, const History& history) {
   const UnitIndex unit = recovery.unit;
   in_recovery_[unit] = 0;
   limits_.give_back(unit);
-  if (recovery.is_standing()) return;  // no relapse follows from it
+  if (recovery.is_standing()) {
+    bucket_.end_standing(limits_.cost_of(unit));
+    return;  // no relapse follows from it
+  }
   was_released_[unit] = 1;
   release_mark_[unit] = history.sampled_steps(unit);
 }
@@ -183,7 +231,8 @@ std::uint32_t Budget::lock_for(UnitIndex unit, const History& history) const {
   if (!relapsed) return lock_steps;
   const std::uint64_t doubled = 2 * std::uint64_t{last_lock_[unit]};
   const auto longest = static_cast<std::uint64_t>(options_.max_lock_steps);
-  return std::max(lock_steps, static_cast<std::uint32_t>(std::min(doubled, longest)));
+  const auto lock = static_cast<std::uint32_t>(std::min(doubled, longest));
+  return std::max(lock_steps, std::min(lock, bucket_.steps_of(limits_.cost_of(unit))));
 }
 
 void Budget::list_recovered() {
@@ -247,7 +296,8 @@ void Budget::restore_unit(UnitIndex unit, const History& history, const UnitStat
          .key = state.standing_key});
 }
 
-std::vector<UnitIndex> Budget::finish_restore(const History& history, std::uint64_t decisions) {
+std::vector<UnitIndex> Budget::finish_restore(const History& history, std::uint64_t decisions,
+                                              const HighBucketState& bucket) {
   for (std::uint64_t& until : wait_until_) until += until > 0 ? decisions : 0;
   decisions_ = decisions;
 
@@ -260,12 +310,15 @@ std::vector<UnitIndex> Budget::finish_restore(const History& history, std::uint6
   std::vector<UnitIndex> dropped = released_;  // forced ones, and standing ones where there are none
   released_.clear();
   for (const Recovery& recovery : order) {
-    if (!limits_.is_exceeded_for(recovery.unit)) continue;
+    const bool stands_too_high = recovery.is_standing() && bucket_.standing_is_exceeded();
+    if (!limits_.is_exceeded_for(recovery.unit) && !stands_too_high) continue;
     leave(recovery, history);
     dropped.push_back(recovery.unit);
   }
   std::erase_if(recoveries_, [this](const Recovery& recovery) { return in_recovery_[recovery.unit] == 0; });
   list_recovered();
+  bucket_.restore(bucket);
+  count_promises(/*steps_over=*/0);
   std::sort(dropped.begin(), dropped.end());
   return dropped;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is in recovery, for how long, and who may join: section "Decision" of docs/algorithm.md, points 2 to 5, and
-// "Reviews" of standing recoveries.
+// Who is in recovery, for how long, and who may join: section "Decision" of docs/algorithm.md, points 2 to 5, "Reviews"
+// of standing recoveries, and "Cap on high precision".
 //
 // Goals: the budget is a hard limit; nothing here looks at all units in a step, only at those in recovery and those at
 // risk; no allocation after construction.
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "gnmr/core/budget_limits.h"
+#include "gnmr/core/high_bucket.h"
 #include "gnmr/core/history.h"
 #include "gnmr/core/options.h"
 #include "gnmr/core/state.h"
@@ -55,9 +56,25 @@ class Budget {
   std::span<const UnitIndex> standing() const { return standing_; }
   std::span<const UnitIndex> newly_standing() const { return newly_standing_; }
 
+  /// Whether the cap on high precision denied a unit that had room otherwise.
+  bool was_capped() const { return bucket_.was_refused(); }
+
+  /// Whether one more rerun can be paid for, where so many are to come besides.
+  bool can_pay_rerun(std::uint32_t to_come = 0) const { return bucket_.affords(limits_.total_cost(), to_come + 1); }
+
+  /// A trial, to be paid for before the decision of its step.
+  void pay_trial() { bucket_.take_at_next(limits_.total_cost()); }
+
+  /// A replay at once, after the decision of its step.
+  void pay_replay() { bucket_.take_now(limits_.cost()); }
+
+  /// The next decision leaves enough for so many reruns.
+  void set_aside(std::uint32_t reruns) { bucket_.set_aside(reruns); }
+
   /// Decisions until the lock is over; of a standing recovery, until the next review.
   std::uint32_t steps_left(UnitIndex unit) const;
   const BudgetLimits& limits() const { return limits_; }
+  const HighBucket& bucket() const { return bucket_; }
   std::uint64_t decisions() const { return decisions_; }
 
   /// Copies the state of one unit out.
@@ -67,7 +84,7 @@ class Budget {
   void restore_unit(UnitIndex unit, const History& history, const UnitState& state, bool may_stand);
 
   /// Releases what no longer fits; returns the units, ascending.
-  std::vector<UnitIndex> finish_restore(const History& history, std::uint64_t decisions);
+  std::vector<UnitIndex> finish_restore(const History& history, std::uint64_t decisions, const HighBucketState& bucket);
 
  private:
   struct Recovery {
@@ -83,8 +100,10 @@ class Budget {
   using Place = std::vector<Recovery>::iterator;
 
   void release(History& history, bool common, bool has_samples, std::span<const double> keys);
-  bool lock_is_over(Recovery& recovery, const History& history, bool has_samples) const;
+  bool lock_is_over(Recovery& recovery, const History& history, bool has_samples);
   static bool is_coarse_no_more(Recovery& recovery, std::span<const double> keys);
+  void count_promises(std::uint32_t steps_over);
+  bool fits(UnitIndex unit) const;
   bool make_room(UnitIndex unit, const History& history);
   void review(std::span<const double> keys, const History& history);
   void enter(const Recovery& recovery);
@@ -98,6 +117,7 @@ class Budget {
 
   Options options_;
   BudgetLimits limits_;
+  HighBucket bucket_;
   std::vector<std::uint8_t> forced_;
 
   std::uint64_t decisions_ = 0;

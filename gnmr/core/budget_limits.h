@@ -31,6 +31,8 @@ class BudgetLimits {
   void take(UnitIndex unit);
   void give_back(UnitIndex unit);
 
+  std::int64_t cost_of(UnitIndex unit) const { return unit_cost_[unit]; }
+
   /// Units that take up room.
   std::uint32_t count() const { return count_; }
   std::int64_t cost() const { return cost_; }

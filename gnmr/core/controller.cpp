@@ -99,6 +99,8 @@ struct Controller::Impl {
 
   bool is_late() const { return options.lag == 1; }
 
+  RerunRoom rerun_room() const { return {.window = reruns, .budget = budget}; }
+
   /// Lag 1: whether a gate that may close has limits of errors.
   bool gate_judges_errors() const { return is_late() && backend.can_hold && rules.selector == Selector::trial; }
   std::int64_t step() const { return plan.step; }
@@ -122,9 +124,9 @@ struct Controller::Impl {
   // Both.
   void plan_measurements();
   void judge(const StepReport& report, ErrorSource source);
-  void decide(bool common);
-  void decide_without_samples(std::int64_t number);
-  void give_verdict(const StepReport& report);
+  void decide(bool common, std::uint32_t reruns_to_come);
+  void decide_without_samples(std::int64_t number, std::uint32_t reruns_to_come);
+  void give_verdict(const StepReport& report, std::uint32_t reruns_to_come);
   bool admitted_a_low_unit() const;
   void finish(bool rerun);
 
@@ -199,9 +201,10 @@ void Controller::Impl::plan_measurements() {
   plan.measure = measured;
 }
 
-/// The decision on the observed norms.
-void Controller::Impl::decide(bool common) {
+/// The decision on the observed norms; it leaves enough for reruns that may come.
+void Controller::Impl::decide(bool common, std::uint32_t reruns_to_come) {
   signals.history().commit();
+  budget.set_aside(reruns_to_come);
   const bool reviews = levels.is_on() && !common && signals.alarm().sampled > 0 &&
                        budget.decisions() % kReviewInterval == kReviewInterval - 1;
   std::span<const double> keys;
@@ -223,8 +226,9 @@ void Controller::Impl::decide(bool common) {
 }
 
 /// Locks and waits go on; nothing is learned, and no unit asks.
-void Controller::Impl::decide_without_samples(std::int64_t number) {
+void Controller::Impl::decide_without_samples(std::int64_t number, std::uint32_t reruns_to_come) {
   errors.discard();
+  budget.set_aside(reruns_to_come);
   budget.release_without_samples(signals.history());
   budget.admit({}, {}, signals.history(), {});
   last_step = number;
@@ -236,7 +240,7 @@ void Controller::Impl::decide_without_samples(std::int64_t number) {
 }
 
 /// Norms and errors of a trial say what was wrong, and decide.
-void Controller::Impl::give_verdict(const StepReport& report) {
+void Controller::Impl::give_verdict(const StepReport& report, std::uint32_t reruns_to_come) {
   outcome.alarm = signals.observe({.step = report.step, .norms = report.norms, .sampled = report.sampled});
   judge(report, ErrorSource::trial);
   selection.ask_by_errors();
@@ -247,11 +251,12 @@ void Controller::Impl::give_verdict(const StepReport& report) {
     outcome.verdict = Verdict::common;
   }
   outcome.findings = findings;
-  decide(outcome.verdict == Verdict::common);
+  decide(outcome.verdict == Verdict::common, reruns_to_come);
 }
 
 /// The end of a decision: errors are learned from, and the decision counts.
 void Controller::Impl::finish(bool rerun) {
+  outcome.capped = outcome.capped || budget.was_capped();
   levels.learn(errors.judged(), budget.decisions() - 1);
   errors.learn();
   reruns.add(rerun, rules.selector == Selector::trial ? outcome.verdict : Verdict::none);
@@ -291,7 +296,7 @@ void Controller::Impl::report_first_run(const StepReport& report) {
     signals.discard();
     findings.clear();
     outcome = {.step = report.step, .action = Action::hold, .alarm = {.step = report.step}};
-    decide_without_samples(report.step);
+    decide_without_samples(report.step, 0);
     finish(false);
     phase = Phase::idle;
     return;
@@ -299,11 +304,13 @@ void Controller::Impl::report_first_run(const StepReport& report) {
   const Alarm& alarm = signals.observe({.step = report.step, .norms = report.norms, .sampled = report.sampled});
   judge(report, ErrorSource::patrol);
   const bool armed = plan.mode == Mode::armed;
-  const Request& request = selection.choose(armed && report.may_rerun && reruns.allows(), reruns.doubt().value);
+  const bool may_rerun = armed && report.may_rerun && rerun_room().allows();
+  const Request& request = selection.choose(may_rerun, reruns.doubt().value);
   outcome = {.step = report.step,
              .alarmed = request.alarmed,
              .dismissed = request.dismissed,
              .spent = request.spent,
+             .capped = request.spent && !budget.can_pay_rerun(),
              .findings = findings,
              .alarm = alarm};
   if (request.clips) selection.set_clip(report.norms, clip);
@@ -313,8 +320,9 @@ void Controller::Impl::report_first_run(const StepReport& report) {
     phase = Phase::rerun_due;
     return;
   }
-  decide(selection.is_common());
+  decide(selection.is_common(), request.wants_replay ? 1 : 0);
   const bool replays = request.wants_replay && admitted_a_low_unit();
+  if (replays) budget.pay_replay();
   finish(replays);
   if (replays) {
     outcome.action = Action::rerun;
@@ -337,19 +345,21 @@ void Controller::Impl::report_rerun(const StepReport& report) {
   outcome = {.step = report.step,
              .decided_step = outcome.decided_step,
              .in_force_from = outcome.in_force_from,
+             .capped = outcome.capped && !is_trial,
              .findings = findings,
              .alarm = outcome.alarm,
              .decision = outcome.decision};
   phase = Phase::idle;
   if (!is_trial) return;  // a replay was decided by its first run
+  budget.pay_trial();
   if (failed) {
     // As if the limit had been reached, but it took its time.
     const Request& request = selection.request();
-    decide(selection.is_common());
+    decide(selection.is_common(), 0);
     outcome.action = request.holds ? Action::hold : Action::apply;
     if (request.clips) outcome.clip = clip;
   } else {
-    give_verdict(report);
+    give_verdict(report, 0);
   }
   finish(true);
 }
@@ -362,7 +372,7 @@ void Controller::Impl::drop_limits_of_others() {
 
 /// Plans a step with what is known of the units now.
 void Controller::Impl::plan_late(std::int64_t number) {
-  if (!planner.plan(number, reruns)) return;
+  if (!planner.plan(number, rerun_room())) return;
   PlanState& state = planner.known_units();
   if (!std::exchange(state.recovered_is_next, false)) {
     state.recovered.assign(budget.recovered().begin(), budget.recovered().end());
@@ -415,6 +425,7 @@ void Controller::Impl::report_late(const StepReport& report) {
   plan_late(report.step + 1);  // whenever a step is reported, the plan after it is the same
   PlannedStep& step = *planner.oldest();
   step.failed = failed;
+  if (step.pass == PassKind::trial) budget.pay_trial();
   if (failed) step.pass = PassKind::step;
   outcome = {.step = report.step, .findings = {}, .alarm = signals.alarm()};
   if (report.done == Completion::dropped) {
@@ -427,9 +438,9 @@ void Controller::Impl::report_late(const StepReport& report) {
       outcome.action = Action::rerun;
       outcome.rerun = for_trial ? PassKind::trial : PassKind::replay;
     }
-    decide_without_samples(report.step);
+    decide_without_samples(report.step, planner.to_come_besides() + (outcome.action == Action::rerun ? 1 : 0));
   } else if (is_trial) {
-    give_verdict(report);
+    give_verdict(report, planner.to_come_besides());
   } else {
     settle_run(step, report);
   }
@@ -456,7 +467,7 @@ void Controller::Impl::settle_run(const PlannedStep& step, const StepReport& rep
     outcome.action = comes_again ? Action::rerun : Action::hold;
     outcome.rerun = !comes_again ? PassKind::step : for_trial ? PassKind::trial : PassKind::replay;
     if (for_trial) {
-      decide_without_samples(step.step);
+      decide_without_samples(step.step, planner.to_come_besides() + 1);
       return;
     }
   } else if (!by_trial) {
@@ -465,14 +476,16 @@ void Controller::Impl::settle_run(const PlannedStep& step, const StepReport& rep
     // The update was made: only what the gate could not know may call a trial.
     const bool found = selection.has_free_finding();
     const bool is_plain = step.pass == PassKind::step && !step.failed;
-    outcome.called = found && is_plain && step.in_force && planner.can_call(reruns);
+    outcome.called = found && is_plain && step.in_force && planner.can_call(rerun_room());
     if (outcome.called || (!found && step.hold == HoldRule::for_trial)) {
       outcome.spent = false;
       outcome.alarmed = outcome.called;
       selection.ask_nobody();
     }
   }
-  decide(selection.is_common());
+  outcome.capped = outcome.spent && !budget.can_pay_rerun(planner.to_come_besides());
+  const bool is_to_come = outcome.called || outcome.action == Action::rerun;
+  decide(selection.is_common(), planner.to_come_besides() + (is_to_come ? 1 : 0));
 }
 
 Controller::Controller(std::vector<Unit> units, const Options& options, const Backend& backend)
@@ -532,7 +545,7 @@ std::uint32_t Controller::steps_left(UnitIndex unit) const { return impl_->budge
 std::span<const UnitIndex> Controller::recovered() const { return impl_->budget.recovered(); }
 std::span<const UnitIndex> Controller::standing() const { return impl_->budget.standing(); }
 std::uint32_t Controller::reruns_left() const { return impl_->reruns.left(); }
-bool Controller::rerun_may_be() const { return impl_->reruns.allows(); }
+bool Controller::rerun_may_be() const { return impl_->rerun_room().allows(); }
 const std::vector<Unit>& Controller::units() const { return impl_->units; }
 const Options& Controller::options() const { return impl_->options; }
 const Backend& Controller::backend() const { return impl_->backend; }
@@ -554,7 +567,8 @@ ControllerState Controller::save() const {
                         .errors = {},
                         .levels = {},
                         .reruns_ago = self.reruns.ago(),
-                        .doubt = self.reruns.doubt()};
+                        .doubt = self.reruns.doubt(),
+                        .high_bucket = self.budget.bucket().save()};
   const std::uint32_t sites = self.errors.sites();
   if (self.levels.has_any()) state.levels.resize(self.units.size() * sites);
   state.errors.reserve(self.errors.size());
@@ -615,7 +629,7 @@ RestoreReport Controller::restore(const ControllerState& state, const PlanState&
   for (const UnitState& unit : state.units) {
     if (saved.contains(unit.name)) report.unknown_units.push_back(unit.name);
   }
-  const std::vector<UnitIndex> released = fresh->budget.finish_restore(history, state.decisions);
+  const std::vector<UnitIndex> released = fresh->budget.finish_restore(history, state.decisions, state.high_bucket);
   for (const UnitIndex unit : released) report.released_units.push_back(fresh->units[unit].name);
   fresh->reruns.restore(state.reruns_ago, fresh->rules.selector == Selector::trial ? state.doubt : Doubt{});
   fresh->planner.restore(plan, options.lag, released);

@@ -11,8 +11,12 @@
 namespace gnmr {
 namespace {
 
+// A hundred steps of a smaller share do not pay for one with all units high.
+constexpr double kLowestShareWithReruns = 0.01;
+
 std::string why_reruns_have_none(const Options& options, const Backend& backend) {
   if (options.max_trials == 0) return {};
+  if (options.max_high_share < kLowestShareWithReruns) return "max_high_share is below 0.01, which pays for no rerun";
   if (!backend.can_rerun) return "no step can run again here";
   const bool can_ask =
       selector_in_force(options, backend) == Selector::trial || guard_in_force(options, backend) == Guard::replay;

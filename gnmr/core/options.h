@@ -104,6 +104,8 @@ inline constexpr OptionRange kLag{.low = 0, .high = 1, .whole = true, .text = "0
   X(double, max_o, 0.01, 0.01, kBudget, "units in recovery at one time")                                             \
   X(double, max_cost, 1.0, 1.0, kShare, "share of the total cost in recovery at one time")                           \
   X(std::int32_t, group_max, 0, 0, kWholeFromZero, "units in recovery at one time in one group; 0: no limit")        \
+  X(double, max_high_share, 1.0, 1.0, kShare,                                                                        \
+    "share of the total cost in high precision over time, recoveries and reruns together; 1: no limit")              \
   X(std::int32_t, lag, 0, 0, kLag, "the decision of step t holds in step t+1+lag")                                   \
   X(Selector, selector, Selector::automatic, Selector::norms, kSelectorRange,                                        \
     "who says which units go to recovery; auto: trial where the backend can run a step again, else norms")           \

@@ -118,6 +118,12 @@ void check_doubt(const Doubt& doubt) {
               std::to_string(doubt.value) + " for " + std::to_string(doubt.decisions_left));
 }
 
+void check_high_bucket(const HighBucketState& bucket) {
+  if (bucket.size >= 0 && bucket.size <= kMostHighBucket && bucket.level >= 0 && bucket.level <= bucket.size) return;
+  throw Error("state: expected a cap on high precision of at most 100 times 2^53 with at most that left, got " +
+              std::to_string(bucket.level) + " of " + std::to_string(bucket.size));
+}
+
 }  // namespace
 
 void check_state(const ControllerState& state) {
@@ -125,6 +131,7 @@ void check_state(const ControllerState& state) {
   check_errors(state);
   check_levels(state);
   check_doubt(state.doubt);
+  check_high_bucket(state.high_bucket);
   if (state.decisions > kMostDecisions) throw Error("state: expected at most 2^62 decisions");
   std::unordered_set<std::string_view> names;
   for (const UnitState& unit : state.units) {

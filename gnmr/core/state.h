@@ -75,6 +75,20 @@ struct Doubt {
 inline constexpr std::uint32_t kMostDoubt = 8;
 inline constexpr std::uint32_t kDoubtDecisions = 100;
 
+/// The cap on high precision holds over so many decisions.
+inline constexpr std::int64_t kHighBucketDecisions = 100;
+
+/// No bucket is larger: units cost at most 2^53 together.
+inline constexpr std::int64_t kMostHighBucket = kHighBucketDecisions << 53U;
+
+/// What the cap on high precision (`max_high_share`) has left, in costs of units for one step.
+struct HighBucketState {
+  std::int64_t size = 0;   // 0: there is no cap
+  std::int64_t level = 0;  // at most the size
+
+  bool operator==(const HighBucketState&) const = default;
+};
+
 /// A batch that was held, and what it comes back as.
 struct WaitingBatch {
   std::int64_t batch = 0;
@@ -124,6 +138,7 @@ struct ControllerState {
   std::vector<LevelState> levels = {};         // likewise; empty: none was measured
   std::vector<std::uint32_t> reruns_ago = {};  // decisions since each rerun of the last 99, ascending; 0: the last one
   Doubt doubt = {};
+  HighBucketState high_bucket = {};
 
   bool operator==(const ControllerState&) const = default;
 };

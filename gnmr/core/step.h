@@ -129,6 +129,7 @@ struct Outcome {
   bool alarmed = false;                    // by norms or errors, or held for either
   bool dismissed = false;                  // a patrol of all units found nothing to confirm the alarm of the norms
   bool spent = false;                      // a rerun was due, but the limit did not allow it
+  bool capped = false;                     // `max_high_share` denied the rerun, or a unit that had room otherwise
   bool called = false;                     // lag 1: errors that passed the gate made the next planned step a trial
   std::span<const double> clip = {};       // guard `clip`: coefficient per unit; empty: 1 for all
   std::span<const Finding> findings = {};  // of the trial, else of the patrol; units ascend

@@ -44,13 +44,13 @@ bool StepPlanner::brings_rerun(const PlannedStep& step) const {
          (step.hold == HoldRule::for_guard && rules_.guard == Guard::replay);
 }
 
-/// Whether one more rerun stays within the limit, whatever comes of the steps that are not decided.
-bool StepPlanner::rerun_may_be(std::size_t first_undecided, const RerunWindow& reruns) const {
-  auto to_come = static_cast<std::uint32_t>(state_.waiting.size());
+/// Reruns that batches wait for, or that steps without a decision may bring about.
+std::uint32_t StepPlanner::to_come(std::size_t first_undecided) const {
+  auto reruns = static_cast<std::uint32_t>(state_.waiting.size());
   for (std::size_t index = first_undecided; index < state_.undecided.size(); ++index) {
-    if (state_.undecided[index].may_rerun) ++to_come;
+    if (state_.undecided[index].may_rerun) ++reruns;
   }
-  return reruns.allows(to_come);
+  return reruns;
 }
 
 HoldRule StepPlanner::hold_rule(bool may_rerun) const {
@@ -65,7 +65,7 @@ HoldRule StepPlanner::hold_rule(bool may_rerun) const {
   return guard == Guard::skip || (guard == Guard::replay && may_rerun) ? HoldRule::for_guard : HoldRule::never;
 }
 
-bool StepPlanner::plan(std::int64_t step, const RerunWindow& reruns) {
+bool StepPlanner::plan(std::int64_t step, const RerunRoom& reruns) {
   if (!state_.undecided.empty()) {
     PlannedStep& last = state_.undecided.back();
     if (last.step == step) return false;
@@ -90,7 +90,7 @@ bool StepPlanner::plan(std::int64_t step, const RerunWindow& reruns) {
     next.batch = state_.next_batch++;
   }
   if (std::exchange(state_.called, false)) next.pass = PassKind::trial;
-  if (next.pass == PassKind::step) next.hold = hold_rule(rerun_may_be(0, reruns));
+  if (next.pass == PassKind::step) next.hold = hold_rule(reruns.allows(to_come(0)));
   next.may_rerun = brings_rerun(next);
   state_.undecided.push_back(next);
   return true;

@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "gnmr/core/budget.h"
 #include "gnmr/core/options.h"
 #include "gnmr/core/rerun_window.h"
 #include "gnmr/core/state.h"
@@ -23,6 +24,15 @@ struct PlanRules {
   Selector selector = Selector::norms;
   Guard guard = Guard::none;
   bool can_hold = true;
+};
+
+/// The two limits on reruns.
+struct RerunRoom {
+  const RerunWindow& window;
+  const Budget& budget;
+
+  /// Whether one more is within both, where so many are to come besides.
+  bool allows(std::uint32_t to_come = 0) const { return window.allows(to_come) && budget.can_pay_rerun(to_come); }
 };
 
 /// Throws `Error` where lag is 1 and the guard needs the host before the update.
@@ -38,7 +48,7 @@ class StepPlanner {
 
   /// Lag 1: plans the step unless that has been done; whether it was planned now. To be called after the decision of
   /// the step before the last one, and before that of the last. Throws `Error` for a step that does not follow.
-  bool plan(std::int64_t step, const RerunWindow& reruns);
+  bool plan(std::int64_t step, const RerunRoom& reruns);
 
   /// Lag 1: the planned step begins. Unless `armed` it is a plain step that nothing holds.
   const PlannedStep& begin(std::int64_t step, bool armed);
@@ -51,7 +61,10 @@ class StepPlanner {
   const PlannedStep* last() const { return state_.undecided.empty() ? nullptr : &state_.undecided.back(); }
 
   /// Lag 1: whether the oldest step can call a trial within the limit of reruns.
-  bool can_call(const RerunWindow& reruns) const { return rerun_may_be(1, reruns); }
+  bool can_call(const RerunRoom& reruns) const { return reruns.allows(to_come_besides()); }
+
+  /// Lag 1: reruns that may come of the batches that wait, and of the steps after the oldest that is not decided.
+  std::uint32_t to_come_besides() const { return to_come(1); }
 
   /// Lag 1: the oldest step is decided. Its batch comes back as `again`, unless that is `step`.
   void decided(PassKind again, bool calls_trial);
@@ -66,7 +79,7 @@ class StepPlanner {
   void restore(const PlanState& state, int lag, std::span<const UnitIndex> released);
 
  private:
-  bool rerun_may_be(std::size_t first_undecided, const RerunWindow& reruns) const;
+  std::uint32_t to_come(std::size_t first_undecided) const;
   HoldRule hold_rule(bool may_rerun) const;
   bool brings_rerun(const PlannedStep& step) const;
 

@@ -70,6 +70,7 @@ void append_line(std::string& out, const JournalStep& record) {
   append_field(out, R"(,"recovered":)", record.recovered);
   append_field(out, R"(,"cost_share":)", record.cost_share);
   if (record.denied > 0) append_field(out, R"(,"denied":)", record.denied);
+  if (record.capped) out += R"(,"capped":true)";
   append_if_known(out, R"(,"clip_coefficient":)", record.clip_coefficient);
   if (!record.alarm.empty()) append_text_field(out, R"(,"alarm":)", record.alarm);
   out += "}\n";

@@ -55,6 +55,7 @@ JournalRecord parse_step(const JsonObject& object) {
                      .recovered = object.count("recovered"),
                      .cost_share = object.number("cost_share"),
                      .denied = object.count_if("denied").value_or(0),
+                     .capped = object.truth_if("capped").value_or(false),
                      .clip_coefficient = object.number_if("clip_coefficient"),
                      .alarm = text_or_empty(object, "alarm")};
 }

@@ -116,6 +116,7 @@ void JournalWriter::step(const Controller& controller, const Alarm& alarm, const
                                     .recovered = decision.recovered.size(),
                                     .cost_share = cost_share,
                                     .denied = decision.denied.size(),
+                                    .capped = context.capped,
                                     .clip_coefficient = context.clip_coefficient,
                                     .alarm = std::string(context.alarm)});
     append_risks(controller, alarm);

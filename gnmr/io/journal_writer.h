@@ -45,6 +45,7 @@ struct StepContext {
   std::optional<double> loss = {};
   std::optional<double> clip_coefficient = {};
   std::string_view alarm = {};  // as JournalStep has it
+  bool capped = false;          // likewise
   bool has_signals = true;      // false: its norms were dropped, and its events have no signals
 };
 

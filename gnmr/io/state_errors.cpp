@@ -75,6 +75,13 @@ std::string encode_doubt(const Doubt& doubt) {
   return out;
 }
 
+std::string encode_high_bucket(const HighBucketState& bucket) {
+  std::string out;
+  append_little_endian(out, bucket.size);
+  append_little_endian(out, bucket.level);
+  return out;
+}
+
 void decode_errors(LittleEndianReader reader, ControllerState& state) {
   const auto sites = reader.take<std::uint32_t>();
   if (sites < 1 || sites > kMostSites) {
@@ -149,6 +156,16 @@ void decode_doubt(LittleEndianReader reader, ControllerState& state) {
                             left, reader.left(), kDoubtDecisions));
   }
   state.doubt = {.value = value, .decisions_left = left};
+}
+
+void decode_high_bucket(LittleEndianReader reader, ControllerState& state) {
+  const std::int64_t size = reader.take_signed();
+  const std::int64_t level = reader.take_signed();
+  if (size < 1 || size > kMostHighBucket || level < 0 || level > size || reader.left() != 0) {
+    reader.fail(fmt::format("{} of {} left and {} bytes more, expected at most the second, and that above 0", level,
+                            size, reader.left()));
+  }
+  state.high_bucket = {.size = size, .level = level};
 }
 
 }  // namespace gnmr::io

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is known of errors and reruns, as four sections of a state file: `errors`, `levels`, `reruns` and `doubt`.
+// What is known of errors and reruns, as five sections of a state file: `errors`, `levels`, `reruns`,
+// `doubt` and `high_bucket`.
 //
 // Private to state_file.cpp. Goals and non-goals are those of state_file.h.
 #pragma once
@@ -26,6 +27,9 @@ std::string encode_reruns(const ControllerState& state);
 /// The content of the section `doubt`.
 std::string encode_doubt(const Doubt& doubt);
 
+/// The content of the section `high_bucket`.
+std::string encode_high_bucket(const HighBucketState& bucket);
+
 /// Takes `sites` and `errors` from the section; the units are there already.
 void decode_errors(LittleEndianReader reader, ControllerState& state);
 
@@ -37,5 +41,8 @@ void decode_reruns(LittleEndianReader reader, ControllerState& state);
 
 /// Takes `doubt` from the section.
 void decode_doubt(LittleEndianReader reader, ControllerState& state);
+
+/// Takes `high_bucket` from the section.
+void decode_high_bucket(LittleEndianReader reader, ControllerState& state);
 
 }  // namespace gnmr::io

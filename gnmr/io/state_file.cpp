@@ -37,7 +37,8 @@ constexpr std::string_view kErrors = "errors";
 constexpr std::string_view kReruns = "reruns";
 constexpr std::string_view kLevels = "levels";
 constexpr std::string_view kDoubt = "doubt";
-constexpr std::array kJudgeSections{kErrors, kLevels, kReruns, kDoubt};
+constexpr std::string_view kHighBucket = "high_bucket";
+constexpr std::array kJudgeSections{kErrors, kLevels, kReruns, kDoubt, kHighBucket};
 
 // The fewest bytes that a unit takes in each section; a count of units is believed only if they are there.
 constexpr std::size_t kNameSize = 4 + 1;
@@ -338,14 +339,16 @@ std::string encode_state(const ControllerState& state, const ExtraSections& extr
   const bool has_errors = state.sites != 0 || !state.errors.empty();
   const bool has_reruns = !state.reruns_ago.empty();
   const bool has_doubt = state.doubt != Doubt{};
+  const bool has_cap = state.high_bucket.size != 0;
   std::string out = encode_controller(state);
   if (has_errors) append_section(out, kErrors, encode_errors(state));
   if (has_levels(state)) append_section(out, kLevels, encode_levels(state));
   if (has_reruns) append_section(out, kReruns, encode_reruns(state));
   if (has_doubt) append_section(out, kDoubt, encode_doubt(state.doubt));
+  if (has_cap) append_section(out, kHighBucket, encode_high_bucket(state.high_bucket));
   append_extra_sections(out, extra_sections);
   const std::size_t own = kControllerSections.size() + (has_errors ? 1 : 0) + (has_levels(state) ? 1 : 0) +
-                          (has_reruns ? 1 : 0) + (has_doubt ? 1 : 0);
+                          (has_reruns ? 1 : 0) + (has_doubt ? 1 : 0) + (has_cap ? 1 : 0);
   return sealed(std::move(out), own + extra_sections.size());
 }
 
@@ -368,6 +371,7 @@ LoadedState decode_state(std::span<const std::byte> bytes) {
   if (sections.contains(kLevels)) decode_levels(open_section(sections, kLevels), loaded.state);
   if (sections.contains(kReruns)) decode_reruns(open_section(sections, kReruns), loaded.state);
   if (sections.contains(kDoubt)) decode_doubt(open_section(sections, kDoubt), loaded.state);
+  if (sections.contains(kHighBucket)) decode_high_bucket(open_section(sections, kHighBucket), loaded.state);
   for (const auto& [name, section] : sections) {
     if (!is_own_section(name)) loaded.extra_sections.emplace(name, section.payload);
   }

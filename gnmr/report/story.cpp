@@ -131,6 +131,7 @@ class StoryBuilder {
     for (const io::JournalTrial& trial : entry.trials) count_verdict(trial, summary);
     if (entry.step && entry.step->alarm == "dismissed") ++summary.alarms.dismissed;
     if (entry.step && entry.step->alarm == "spent") ++summary.alarms.spent;
+    if (entry.step && entry.step->capped) ++summary.alarms.capped;
     const auto has = [&](io::JournalEventKind kind) {
       return std::any_of(entry.events.begin(), entry.events.end(),
                          [&](const io::JournalEvent& event) { return event.event == kind; });

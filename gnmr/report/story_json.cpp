@@ -159,6 +159,7 @@ Json summary_json(const StorySummary& summary) {
   object["risks"] = summary.alarms.risks;
   object["dismissed"] = summary.alarms.dismissed;
   object["spent"] = summary.alarms.spent;
+  object["capped"] = summary.alarms.capped;
   object["verdicts"] = Json::object();
   for (const auto& [verdict, count] : summary.verdicts) object["verdicts"][verdict] = count;
   object["recoveries"] = summary.recoveries.all;

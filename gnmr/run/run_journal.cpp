@@ -16,7 +16,10 @@ void RunJournal::reported(const ReportedRun& run) {
   if (run.ran != PassKind::step && run.notes.rerun) write_rerun(run);
   if (!run.is_decided) return;
   io::StepContext context{
-      .loss = run.notes.loss, .clip_coefficient = run.notes.clip_coefficient, .has_signals = !run.norms_dropped};
+      .loss = run.notes.loss,
+      .clip_coefficient = run.notes.clip_coefficient,
+      .capped = run.outcome.capped && run.plan.in_force,
+      .has_signals = !run.norms_dropped};
   if (run.report.held) context.alarm = "held";
   if (run.outcome.called) context.alarm = "called";
   if (run.outcome.spent && run.plan.in_force) context.alarm = "spent";

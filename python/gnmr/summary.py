@@ -51,6 +51,7 @@ class Tally:
     rerun_unit_steps: int | None = 0
     denied_steps: int = 0  # in which the budget had no room for a unit
     most_wanted: int = 0  # units that were in recovery or denied in one step
+    capped_steps: int = 0  # in which `max_high_share` denied a rerun, or a unit that had room otherwise
     verdicts: Counter[str] = field(default_factory=Counter)  # of trials
     units: dict[str, UnitCounts] = field(default_factory=dict)
 
@@ -62,6 +63,7 @@ class Tally:
             self.rerun_unit_steps += len(units) if result.rerun == "trial" else len(outcome.decision.recovered)
         if outcome.verdict != "none":
             self.verdicts[outcome.verdict] += 1
+        self.capped_steps += outcome.capped and not result.would_be
         decision = outcome.decision
         recovered, denied = decision.recovered, decision.denied
         if denied and not result.would_be:
@@ -176,6 +178,8 @@ class Summary:
     advice: tuple[Advice, ...] = ()
     standing_steps: int | None = 0  # unit-steps in standing recovery; None: not known, as `high_shares`
     rerun_unit_steps: int | None = 0  # unit passes of reruns in high precision; None: not known
+    max_high_share: float = 1.0  # the cap on all of these together, of the cost; 1: none
+    capped_steps: int = 0  # in which it denied a rerun, or a unit that had room otherwise
 
     @property
     def high_shares(self) -> HighShares | None:
@@ -210,8 +214,12 @@ class Summary:
             f"{budget_text(self.budget, len(self.units))}; "
             f"units denied in {self.denied_steps} steps" + _NOW.get(self.mode, ""),
             *([_shares_text(shares)] if shares is not None else []),
+            *([self._cap_text()] if self.max_high_share < 1 else []),
             *([f"{self.refreshes} scales renewed before their interval was over"] if self.refreshes else []),
         ]
+
+    def _cap_text(self) -> str:
+        return f"cap: {self.max_high_share:.3g} of the cost (max_high_share); reached in {self.capped_steps} steps"
 
     def _table(self) -> list[str]:
         rows = [
@@ -292,6 +300,8 @@ def summarize(
             else None
         ),
         rerun_unit_steps=tally.rerun_unit_steps,
+        max_high_share=float(options.max_high_share),
+        capped_steps=tally.capped_steps,
     )
 
 

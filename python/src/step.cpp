@@ -36,6 +36,7 @@ OutcomeValue::OutcomeValue(const Outcome& from)
       alarmed(from.alarmed),
       dismissed(from.dismissed),
       spent(from.spent),
+      capped(from.capped),
       clip(copied(from.clip)),
       findings(from.findings.begin(), from.findings.end()),
       decision(from.decision) {}
@@ -71,6 +72,7 @@ void bind_step(nb::module_& module) {
       .def_ro("alarmed", &OutcomeValue::alarmed, "by norms or errors")
       .def_ro("dismissed", &OutcomeValue::dismissed, "errors of all units did not confirm the alarm of the norms")
       .def_ro("spent", &OutcomeValue::spent, "a rerun was due, but the limit is reached")
+      .def_ro("capped", &OutcomeValue::capped, "max_high_share denied the rerun, or a unit that had room otherwise")
       .def_ro("clip", &OutcomeValue::clip, "guard `clip`: coefficient per unit; empty: 1 for all")
       .def_ro("findings", &OutcomeValue::findings, "units with an error above its limit")
       .def_ro("decision", &OutcomeValue::decision);

@@ -40,7 +40,7 @@ struct OutcomeValue {
   std::optional<std::int64_t> decided_step;
   std::int64_t in_force_from;
   std::string action, rerun, verdict;
-  bool alarmed, dismissed, spent;
+  bool alarmed, dismissed, spent, capped;
   std::vector<double> clip;
   std::vector<Finding> findings;
   DecisionValue decision;

@@ -76,6 +76,7 @@ Decision Controller::observe(const std::vector<std::optional<double>>& norms) {
 void Controller::decide(const std::vector<std::optional<double>>& norms, Decision& decision,
                         const std::optional<std::vector<Candidate>>& given, const std::optional<Review>& review,
                         std::int64_t doubt) {
+  fill_bucket();
   count_samples(decision.signals);
   release(norms, review, decision);
   admit(given ? *given : candidates_by_norms(decision, doubt), decision);
@@ -84,6 +85,7 @@ void Controller::decide(const std::vector<std::optional<double>>& norms, Decisio
     admit_standing(*review, decision);
   }
   list_recoveries(decision);
+  decisions_ = decisions_ + 1;
 }
 
 // The column "range" of the table of options, in its order.
@@ -108,6 +110,7 @@ void Controller::check_options() const {
   check_real(o.max_o, fraction || whole, "max_o");
   check_real(o.max_cost, o.max_cost > 0 && o.max_cost <= 1, "max_cost");
   check_integer(o.group_max, 0, kLargestInteger, "group_max");
+  check_real(o.max_high_share, o.max_high_share > 0 && o.max_high_share <= 1, "max_high_share");
   check_integer(o.lag, 0, 1, "lag");
   require(o.lag < o.lock_steps, "lag");
   const std::set<std::string> selectors = {"auto", "norms", "evidence", "evidence-alarm", "trial"};
@@ -167,6 +170,70 @@ void Controller::set_limits() {
     }
   }
   require(count == 0 || fitting > 0, "max_cost");
+  // "M = floor(s * 100 * T) in double, from left to right. It starts full."
+  total_ = total;
+  bucket_size_ = static_cast<std::int64_t>(std::floor(options_.max_high_share * 100 * static_cast<double>(total)));
+  bucket_ = bucket_size_;
+}
+
+// "1. Before point 2 of Decision the bucket becomes b + floor((j + 1) * M / 100) - floor(j * M / 100) - r ...; then at
+// most M, and at least 0". For the small costs of tests.
+void Controller::fill_bucket() {
+  if (!has_cap()) {
+    return;
+  }
+  const std::int64_t j = decisions_ % 100;
+  std::int64_t r = had_trial_ ? total_ : 0;
+  for (const std::size_t unit : units_in_recovery(true)) {
+    r += units_[unit].cost;
+  }
+  had_trial_ = false;
+  bucket_ = bucket_ + (j + 1) * bucket_size_ / 100 - j * bucket_size_ / 100 - r;
+  bucket_ = std::max<std::int64_t>(std::min(bucket_, bucket_size_), 0);
+}
+
+// "2. Free is the bucket less what is promised", if these units were not in recovery.
+std::int64_t Controller::free_but_for(std::int64_t reruns, const std::vector<std::size_t>& without) const {
+  std::int64_t promised = reruns * total_;
+  for (const std::size_t unit : units_in_recovery(true)) {
+    if (std::find(without.begin(), without.end(), unit) == without.end()) {
+      const std::int64_t steps = is_standing(recoveries_[unit]) ? 1 : recoveries_[unit].left;
+      promised += units_[unit].cost * steps;
+    }
+  }
+  return bucket_ - promised;
+}
+
+bool Controller::cap_has_room(std::size_t unit, std::int64_t steps, const std::vector<std::size_t>& without) const {
+  return !has_cap() || free_but_for(to_come_, without) >= units_[unit].cost * steps;
+}
+
+// "5. A unit fits into standing recovery only if free is also at least its cost, and all units in standing recovery
+// then cost at most W = floor(3 * M / 400)"
+bool Controller::may_stand(std::size_t unit, const std::vector<std::size_t>& without) const {
+  std::int64_t standing = units_[unit].cost;
+  for (const std::size_t other : units_in_recovery(true)) {
+    if (is_standing(recoveries_[other]) && std::find(without.begin(), without.end(), other) == without.end()) {
+      standing += units_[other].cost;
+    }
+  }
+  return !has_cap() || (cap_has_room(unit, 1, without) && standing <= 3 * bucket_size_ / 400);
+}
+
+// "if free is at least T; with a gate, T times one more than the reruns that n counts as to come. Here free is as the
+// last decision left it, without the reruns to come."
+bool Controller::pays_for_rerun(std::int64_t to_come) const {
+  return !has_cap() || free_but_for(0, {}) >= total_ * (to_come + 1);
+}
+
+void Controller::replay() {
+  if (!has_cap()) {
+    return;
+  }
+  for (const std::size_t unit : units_in_recovery(true)) {
+    bucket_ -= units_[unit].cost;
+  }
+  bucket_ = std::max<std::int64_t>(bucket_, 0);
 }
 
 // "fall_limit = max(fall_tau, noise_factor * fall_noise)"
@@ -371,11 +438,15 @@ void Controller::release(const std::vector<std::optional<double>>& norms, const 
       recovery.wait -= 1;
     }
   }
-  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
-    Recovery& recovery = recoveries_[unit];
-    if (!recovery.in_recovery) {
-      continue;
+  // "times its steps left, after point 2 of Decision has taken one": of all units, before the first is looked at
+  std::vector<std::size_t> in_recovery = units_in_recovery(true);
+  for (const std::size_t unit : in_recovery) {
+    if (!is_standing(recoveries_[unit])) {
+      recoveries_[unit].left -= 1;
     }
+  }
+  for (const std::size_t unit : in_recovery) {
+    Recovery& recovery = recoveries_[unit];
     recovery.steps_in_recovery += 1;  // "this one included"
     // "In point 2 of Decision a review ends the standing recoveries of units that are not coarse. All others go on,
     // with the key of this review. They wait for no sample, and no other decision ends them there."
@@ -390,10 +461,12 @@ void Controller::release(const std::vector<std::optional<double>>& norms, const 
     // "Each unit in recovery has one step less left ... But it keeps its last step while both hold: it has not been
     // sampled since it was admitted ..., and it has been in recovery for less than max(lock_steps, max_lock_steps)
     // steps"
-    const bool keeps_its_last = recovery.left == 1 && !recovery.sampled_since_admission &&
-                                recovery.steps_in_recovery < std::max(options_.lock_steps, options_.max_lock_steps);
-    if (!keeps_its_last) {
-      recovery.left -= 1;
+    // "In point 2 of Decision a unit keeps its last step only if free is at least its cost, which is then promised."
+    const bool keeps_its_last = recovery.left == 0 && !recovery.sampled_since_admission &&
+                                recovery.steps_in_recovery < std::max(options_.lock_steps, options_.max_lock_steps) &&
+                                cap_has_room(unit, 1, {});
+    if (keeps_its_last) {
+      recovery.left = 1;
     }
     // "with none left it is released"
     if (recovery.left > 0) {
@@ -445,10 +518,11 @@ void Controller::admit(std::vector<Candidate> candidates, Decision& decision) {
   });
   // "Each in that order is admitted if ...; otherwise it is denied and the next is tried"
   for (const Candidate& candidate : candidates) {
-    if (!fits(candidate.unit, units_in_recovery(true))) {
+    if (!fits(candidate.unit, units_in_recovery(true)) || !cap_has_room(candidate.unit, options_.lock_steps, {})) {
       make_room(candidate.unit, decision);
     }
-    if (fits(candidate.unit, units_in_recovery(true))) {
+    // "4. In point 4 a unit fits only if free is also at least its cost times lock_steps."
+    if (fits(candidate.unit, units_in_recovery(true)) && cap_has_room(candidate.unit, options_.lock_steps, {})) {
       start_recovery(candidate.unit, candidate.kind);
       decision.admitted.push_back(candidate.unit);
     } else {
@@ -461,10 +535,12 @@ void Controller::admit(std::vector<Candidate> candidates, Decision& decision) {
 // it fits."
 void Controller::make_room(std::size_t candidate, Decision& decision) {
   // "If it would not fit without any of them, none ends."
-  if (!fits(candidate, units_in_recovery(false))) {
+  std::vector<std::size_t> standing = units_in_recovery(true);
+  std::erase_if(standing, [this](std::size_t unit) { return !is_standing(recoveries_[unit]); });
+  if (!fits(candidate, units_in_recovery(false)) || !cap_has_room(candidate, options_.lock_steps, standing)) {
     return;
   }
-  while (!fits(candidate, units_in_recovery(true))) {
+  while (!fits(candidate, units_in_recovery(true)) || !cap_has_room(candidate, options_.lock_steps, {})) {
     const std::size_t lowest = standing_with_lowest_key().value();
     end_standing(lowest, decision);
     decision.displaced.push_back(lowest);
@@ -495,7 +571,7 @@ void Controller::admit_standing(const Review& review, Decision& decision) {
     return left.unit < right.unit;
   });
   for (const Coarse& one : coarse) {
-    if (fits(one.unit, units_in_recovery(true))) {
+    if (fits(one.unit, units_in_recovery(true)) && may_stand(one.unit, {})) {
       start_standing(one.unit, one.key);
       continue;
     }
@@ -515,7 +591,7 @@ bool Controller::replaces(std::size_t unit, double key, std::size_t other) const
   std::vector<std::size_t> without_other = units_in_recovery(true);
   std::erase(without_other, other);
   return key > 1.25 * recoveries_[other].key && recoveries_[other].steps_in_recovery >= 100 &&
-         fits(unit, without_other);
+         fits(unit, without_other) && may_stand(unit, {other});
 }
 
 // "lowest key first (ties: highest index)"
@@ -585,6 +661,10 @@ void Controller::start_recovery(std::size_t unit, RiskKind kind) {
   std::int64_t lock = options_.lock_steps;
   if (recovery.released_before && recovery.samples_since_release <= options_.lock_steps) {
     lock = std::max(options_.lock_steps, std::min(2 * recovery.last_lock, options_.max_lock_steps));
+  }
+  // "Its lock is not longer than free divided by its cost, rounded down, but at least lock_steps."
+  if (has_cap()) {
+    lock = std::max(options_.lock_steps, std::min(lock, free_but_for(to_come_, {}) / units_[unit].cost));
   }
   recovery.in_recovery = true;
   recovery.admitted_for = kind;

@@ -40,6 +40,7 @@ struct Options {
   double max_o = 0.01;
   double max_cost = 1.0;
   std::int64_t group_max = 0;
+  double max_high_share = 1;
   std::int64_t lag = 0;  // delays where a decision holds, changes no decision
   // Of "Recovery that hits the right unit" (naive_judge.h).
   std::string selector = "auto";
@@ -125,6 +126,16 @@ class Controller {
   // changes histories; who may want to withdraw it keeps a copy of the controller.
   Decision observe(const std::vector<std::optional<double>>& norms);
 
+  // "Cap on high precision": what else the next decision has to know.
+  void has_trial() { had_trial_ = true; }
+  void expect_reruns(std::int64_t to_come) { to_come_ = to_come; }
+
+  // "The cap pays for a rerun in Report if ..."
+  bool pays_for_rerun(std::int64_t to_come) const;
+
+  // "6. A replay at lag 0 takes the cost of the units in recovery after its decision, at the end of this."
+  void replay();
+
   // Points 2 to 5 of "Decision"; the candidates are those of point 3, or the given ones. With "Reviews" of "Standing
   // recovery": `review` is there where the decision is one. "Doubt": only risks that count make candidates.
   void decide(const std::vector<std::optional<double>>& norms, Decision& decision,
@@ -151,6 +162,9 @@ class Controller {
   bool zeros_ignored(std::size_t unit) const { return recoveries_.at(unit).zeros_ignored; }
   std::int64_t max_units() const { return max_units_; }
   std::int64_t cost_limit() const { return cost_limit_; }
+  bool has_cap() const { return options_.max_high_share < 1; }
+  std::int64_t bucket_size() const { return bucket_size_; }
+  std::int64_t bucket() const { return bucket_; }
 
  private:
   // "State of a unit"
@@ -214,6 +228,10 @@ class Controller {
   bool fits(std::size_t candidate, const std::vector<std::size_t>& recovered) const;
   void start_recovery(std::size_t unit, RiskKind kind);
   void start_standing(std::size_t unit, double key);
+  void fill_bucket();
+  std::int64_t free_but_for(std::int64_t reruns, const std::vector<std::size_t>& without) const;
+  bool cap_has_room(std::size_t unit, std::int64_t steps, const std::vector<std::size_t>& without) const;
+  bool may_stand(std::size_t unit, const std::vector<std::size_t>& without) const;
 
   // "A standing recovery is one for the kind coarse."
   static bool is_standing(const Recovery& recovery) {
@@ -226,6 +244,13 @@ class Controller {
   std::vector<Recovery> recoveries_;
   std::int64_t max_units_ = 0;
   std::int64_t cost_limit_ = 0;
+  // "State: a bucket"
+  std::int64_t total_ = 0;        // T
+  std::int64_t bucket_size_ = 0;  // M
+  std::int64_t bucket_ = 0;
+  std::int64_t decisions_ = 0;  // i
+  std::int64_t to_come_ = 0;
+  bool had_trial_ = false;
 };
 
 }  // namespace gnmr::naive

@@ -122,6 +122,7 @@ Options to_options(const json& object) {
       {"common_share", &options.common_share},
       {"max_o", &options.max_o},
       {"max_cost", &options.max_cost},
+      {"max_high_share", &options.max_high_share},
       {"error_factor", &options.error_factor},
       {"error_floor", &options.error_floor},
       {"error_ceiling", &options.error_ceiling},

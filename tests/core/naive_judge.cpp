@@ -224,7 +224,7 @@ Hearing Judge::hear(const Norms& norms, const Errors& patrol, bool may_rerun) {
   // "Where it is not alarmed and yet such a risk counts, the alarm is dismissed."
   hearing.dismissed = !hearing.alarmed && some_risk_of_a_free_unit_counts(heard.observed);
   // "4. Whether a rerun may be, n being how many of the last 99 decisions had one ... the caller does not forbid it"
-  const bool rerun_may_be = within_the_limit(reruns()) && may_rerun;
+  const bool rerun_may_be = within_the_limit(reruns()) && may_rerun && controller_.pays_for_rerun(0);
   choose_decider(heard, s, rerun_may_be);
   apply_guard(heard, rerun_may_be);
   heard_ = heard;
@@ -338,6 +338,10 @@ Ruling Judge::decide() {
     candidates = std::vector<Candidate>{};
   }
   controller_ = heard.pending;
+  if (heard.hearing.action == "trial") {
+    controller_.has_trial();  // "a trial, failed or not"
+  }
+  controller_.expect_reruns(to_come_ + (heard.action_without_trial == "replay" ? 1 : 0));
   controller_.decide(heard.norms, ruling.decision, candidates, review(ruling.decision), doubt_);
   ruling.clip = heard.clip;
   ruling.action = heard.action_without_trial;
@@ -351,6 +355,9 @@ Ruling Judge::decide() {
     if (newly_admitted == 0) {
       ruling.action = "proceed";
     }
+  }
+  if (ruling.action == "replay") {
+    controller_.replay();
   }
   // A trial that failed "has had its rerun all the same".
   end_step(heard.judged, ruling.action == "replay" || heard.hearing.action == "trial", "none");
@@ -379,6 +386,8 @@ Ruling Judge::conclude(const Norms& norms, const Errors& errors) {
   // "The step is common, in point 2 and in the decision, exactly if the verdict is."
   ruling.decision.common = ruling.verdict == "common";
   controller_ = pending;
+  controller_.has_trial();
+  controller_.expect_reruns(to_come_);
   controller_.decide(norms, ruling.decision, candidates, review(ruling.decision));
   end_step(judged, /*had_rerun=*/true, ruling.verdict);
   return ruling;

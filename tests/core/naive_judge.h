@@ -120,6 +120,7 @@ class Judge {
   std::int64_t doubt_ = 1;
   std::int64_t doubt_left_ = 0;
   std::optional<Heard> heard_;
+  std::int64_t to_come_ = 0;  // reruns, with a gate
 };
 
 }  // namespace gnmr::naive

@@ -28,14 +28,18 @@ GatedJudge::GatedJudge(std::vector<Unit> units, Options options, std::vector<dou
 
 // "n is the sum of the decisions among the last 99 that were reruns; the batches that wait; the other steps that are
 // planned and not decided, if by their plans they are reruns, or their gates may close for a trial or a replay."
-bool GatedJudge::rerun_may_be(const Plan* but_for) const {
-  std::int64_t sum = reruns() + static_cast<std::int64_t>(waiting_.size());
+std::int64_t GatedJudge::to_come(const Plan* but_for) const {
+  auto sum = static_cast<std::int64_t>(waiting_.size());
   for (const Plan& plan : undecided_) {
     if (&plan != but_for && plan.counts) {
       sum = sum + 1;
     }
   }
-  return within_the_limit(sum);
+  return sum;
+}
+
+bool GatedJudge::rerun_may_be(const Plan* but_for) const {
+  return within_the_limit(reruns() + to_come(but_for)) && controller_.pays_for_rerun(to_come(but_for));
 }
 
 const Plan& GatedJudge::plan(std::int64_t step) {
@@ -83,8 +87,8 @@ const Plan& GatedJudge::plan(std::int64_t step) {
   return undecided_.back();
 }
 
-// "`limit` of Outliers for a patrol's error, by what is learned now, rounded to a float (IEEE single) towards
-// +infinity."
+// "`limit` of Outliers for a patrol's error, by what is learned now, rounded to a float (IEEE single)
+// towards +infinity."
 std::vector<std::vector<float>> GatedJudge::limits() const {
   std::vector<std::vector<float>> limits;
   for (const std::vector<Place>& places : places_) {
@@ -192,6 +196,12 @@ Ruling GatedJudge::decide_without_candidates(Heard heard) {
 Settled GatedJudge::settle(const Norms& norms, const Errors& errors, bool held) {
   const Plan plan = undecided_.front();
   Settled settled;
+  // "the batches that wait, with the one of the step if it comes again; the other steps that n ... counts; and a trial
+  // that is called"
+  to_come_ = to_come(&undecided_.front());
+  if (plan.failed) {
+    controller_.has_trial();
+  }
   if (plan.pass == "trial") {
     // "decided as in Trial and verdict from its own norms and errors, there being no other observation"
     heard_ = Heard{norms, controller_, {}, {}, {}, "", {}, "proceed", {}};
@@ -206,6 +216,7 @@ Settled GatedJudge::settle(const Norms& norms, const Errors& errors, bool held) 
     heard_.reset();
     const Norms none(norms.size());
     hear(none, {}, /*may_rerun=*/false);
+    to_come_ = to_come_ + 1;
     settled.ruling = decide_without_candidates(*heard_);
     waiting_.push_back({plan.batch, "trial"});
   } else {
@@ -234,6 +245,9 @@ Settled GatedJudge::settle(const Norms& norms, const Errors& errors, bool held) 
     } else if (selector_ == "norms" && plan.gate != "none") {
       // "With the selector norms a step whose gate might have closed is not spent."
       settled.hearing.spent = false;
+    }
+    if (settled.called || (held && options_.guard == "replay")) {
+      to_come_ = to_come_ + 1;
     }
     settled.ruling = no_candidates ? decide_without_candidates(*heard_) : decide();
     if (held && options_.guard == "replay") {

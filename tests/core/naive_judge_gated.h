@@ -60,6 +60,7 @@ class GatedJudge : public Judge {
     std::string pass;
   };
 
+  std::int64_t to_come(const Plan* but_for) const;
   bool rerun_may_be(const Plan* but_for) const;
   std::vector<std::vector<float>> limits() const;
   Ruling decide_without_candidates(Heard heard);

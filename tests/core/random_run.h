@@ -55,7 +55,7 @@ inline Options random_options(Random& random) {
   if (sometimes()) options.noise_factor = random.pick({0.0, 0.5, 2.0, 8.0, 1e306});
   if (sometimes()) options.noise_beta = random.pick({0.0, 0.5, 0.9, 0.98, 0.9999999, 1 - 0x1p-53});
   if (sometimes()) options.mean_cap = random.pick({0.0, 1.0000001, 1.3, 2.0, 3.0, 10.0, 1e300});
-  if (sometimes()) options.warmup_samples = random.pick({1, 2, 5, 20, 100});
+  if (random.chance(0.8)) options.warmup_samples = random.pick({1, 1, 2, 2, 5, 20, 100});
   if (sometimes()) options.common_share = random.pick({1e-9, 0.1, 0.5, 0.9, 1.0});
   if (sometimes()) options.lock_steps = random.pick({1, 2, 3, 10, 25});
   if (sometimes()) options.max_lock_steps = random.pick({0, 1, 7, 40, 160});
@@ -63,6 +63,7 @@ inline Options random_options(Random& random) {
   options.max_o = random.pick({0.0, 0.01, 0.1, 0.3, 0.999, 1.0, 2.0, 3.0, 7.0, 1000.0});
   if (sometimes()) options.max_cost = random.pick({0.2, 0.5, 0.9, 1.0});
   if (sometimes()) options.group_max = random.pick({0, 1, 2, 3});
+  if (random.chance(0.15)) options.max_high_share = random.pick({0.003, 0.01, 0.03, 0.1, 0.3, 0.9});
   if (sometimes()) options.lag = random.pick({0, options.lock_steps > 1 ? 1 : 0});
   options.selector = random.pick(
       {Selector::automatic, Selector::norms, Selector::evidence, Selector::evidence_after_alarm, Selector::trial});

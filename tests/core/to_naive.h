@@ -47,6 +47,12 @@ inline bool same_decision(const Decision& ours, const naive::Decision& theirs) {
          to_sizes(ours.standing) == theirs.standing;
 }
 
+/// The cap on high precision has as much left.
+inline bool same_bucket(const ControllerState& ours, const naive::Controller& theirs) {
+  if (!theirs.has_cap()) return ours.high_bucket == HighBucketState{};
+  return ours.high_bucket.size == theirs.bucket_size() && ours.high_bucket.level == theirs.bucket();
+}
+
 /// The same levels, as far as they are not forgotten, and the same keys of units in standing recovery.
 inline bool same_levels(const ControllerState& ours, const naive::Judge& theirs) {
   if (!(theirs.controller().options().coarse_error > 0)) return true;

@@ -175,6 +175,7 @@ TEST(TrialProperties, ARerunThatFailedEndsAsASpentStep) {
     Options options = testing::random_options(random);
     options.selector = Selector::trial;
     options.max_cost = 1;
+    options.max_high_share = 1;  // a trial that failed is paid for
     options.lag = 0;
     const Backend backend{.can_rerun = true, .sites = 2, .expected_errors = {0.02, 0.02}};
     Controller failing(units, options, backend);

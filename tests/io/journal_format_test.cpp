@@ -120,9 +120,11 @@ TEST(JournalFormat, WhatIsWrittenIsRead) {
                                                                  .recovered = 2,
                                                                  .cost_share = 0.1,
                                                                  .denied = 44000,
+                                                                 .capped = true,
                                                                  .clip_coefficient = 1.0,
                                                                  .alarm = "spent"}));
   EXPECT_EQ(step.alarm, "spent");
+  EXPECT_TRUE(step.capped);
   EXPECT_EQ(step.step, 7);
   EXPECT_EQ(step.loss, -kInfinity);
   EXPECT_EQ(step.sampled, 8U);

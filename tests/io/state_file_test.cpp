@@ -59,6 +59,7 @@ ControllerState a_state_with_errors() {
   state.sites = 2;
   state.reruns_ago = {0, 7, 98};
   state.doubt = {.value = 4, .decisions_left = 37};
+  state.high_bucket = {.size = 280, .level = 31};
   for (std::uint32_t i = 0; i < 6; ++i) {
     state.errors.push_back({.samples = i, .mean_sum = 0.01 * i});
     state.levels.push_back({.samples = i, .age = i, .sum = -0.5 * i});
@@ -169,6 +170,7 @@ TEST(StateFile, ErrorsAndRerunsAreDecodedToo) {
   EXPECT_EQ(decode(encode_state(without)).state, without);
   without.reruns_ago.clear();
   without.doubt = {};
+  without.high_bucket = {};
   without.units[1].admitted_for = RiskKind::fall;
   without.options.selector = a_state().options.selector;
   EXPECT_EQ(encode_state(without), encode_state(a_state()));
@@ -198,8 +200,12 @@ TEST(StateFile, TheLayoutOfErrorsAndRerunsIsTheDocumentedOne) {
   std::string doubt;
   HandMadeFile::put(doubt, 8, 4);
   HandMadeFile::put(doubt, 99, 4);
-  const LoadedState loaded =
-      decode(Payloads{}.file().section("errors", errors).section("reruns", reruns).section("doubt", doubt).seal());
+  std::string bucket;
+  HandMadeFile::put(bucket, 2800, 8);
+  HandMadeFile::put(bucket, 17, 8);
+  HandMadeFile file = Payloads{}.file().section("errors", errors).section("reruns", reruns).section("doubt", doubt);
+  const LoadedState loaded = decode(file.section("high_bucket", bucket).seal());
+  EXPECT_EQ(loaded.state.high_bucket, (HighBucketState{.size = 2800, .level = 17}));
   EXPECT_EQ(loaded.state.doubt, (Doubt{.value = 8, .decisions_left = 99}));
   EXPECT_EQ(loaded.state.sites, 2U);
   EXPECT_EQ(loaded.state.errors, (std::vector<ErrorState>{{.samples = 7, .mean_sum = 0.25}, {}}));
@@ -251,6 +257,13 @@ TEST(StateFile, DamagedErrorsAndRerunsAreErrors) {
       {"doubt", numbers({6, 10})},
       {"doubt", numbers({16, 10})},
       {"doubt", numbers({2, 10, 0})},
+      {"high_bucket", ""},
+      {"high_bucket", numbers({5, 0})},
+      {"high_bucket", numbers({0, 0, 0, 0})},
+      {"high_bucket", numbers({5, 0, 6, 0})},
+      {"high_bucket", numbers({5, 0, 0xFFFFFFFF, 0xFFFFFFFF})},
+      {"high_bucket", numbers({0, 0x7FFFFFFF, 0, 0})},
+      {"high_bucket", numbers({5, 0, 4, 0, 0})},
   };
   for (std::size_t i = 0; i < cases.size(); ++i) {
     const std::string error = decode_error(Payloads{}.file().section(cases[i].first, cases[i].second).seal());

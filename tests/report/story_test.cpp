@@ -66,10 +66,14 @@ TEST_F(StoryOf, CountsAlarmsWithoutARerun) {
   step(2, 2).step->alarm = "dismissed";
   step(3, 1).step->alarm = "spent";
   step(4, 1);
+  step(5, 1).step->capped = true;
   const Story story = tell();
   EXPECT_EQ(story.summary.alarms.dismissed, 2U);
   EXPECT_EQ(story.summary.alarms.spent, 1U);
-  expect_all(text_of(story), {"2 answered by the patrol", "1 without a rerun because of the limit (max_trials)"});
+  EXPECT_EQ(story.summary.alarms.capped, 1U);
+  expect_all(text_of(story),
+             {"2 answered by the patrol", "1 without a rerun because of a limit (max_trials, max_high_share)",
+              "in 1 step max_high_share denied something"});
 }
 
 TEST_F(StoryOf, AnAdmissionWithItsReleaseAndRelapse) {

@@ -58,9 +58,20 @@ def _unsampled(summary: Summary) -> str:
 def _budget(summary: Summary) -> str:
     if summary.denied_steps < _A_FEW or summary.denied_steps < _OFTEN_DENIED * summary.alarms:
         return ""
+    if 2 * summary.capped_steps > summary.denied_steps:
+        return ""  # it is not the budget
     return (
         f"the budget of {summary.budget} units had no room in {summary.denied_steps} steps, up to "
         f"{summary.most_wanted} units wanted recovery at once: raise max_o"
+    )
+
+
+def _cap(summary: Summary) -> str:
+    if summary.capped_steps < _A_FEW or summary.capped_steps < _OFTEN_DENIED * summary.alarms:
+        return ""
+    return (
+        f"the cap on high precision ({summary.max_high_share:.3g} of the cost) denied recoveries or reruns in "
+        f"{summary.capped_steps} steps: raise max_high_share"
     )
 
 
@@ -131,6 +142,7 @@ RULES: dict[str, Callable[[Summary], str]] = {
     "watching": _watching,
     "unsampled": _unsampled,
     "budget": _budget,
+    "cap": _cap,
     "mostly high": _mostly_high,
     "relapses": _relapses,
     "futile": _futile,
