@@ -103,6 +103,12 @@ void Budget::admit(std::span<Candidate> candidates, std::span<const UnitIndex> a
   ++decisions_;
 }
 
+bool Budget::is_full_for(std::uint32_t steps) const {
+  const auto has_place = [steps](const Recovery& recovery) { return !recovery.is_standing() && recovery.left > steps; };
+  const auto taken = std::count_if(recoveries_.begin(), recoveries_.end(), has_place);
+  return taken > 0 && static_cast<std::size_t>(taken) >= limits_.max_units();
+}
+
 /// Ends standing recoveries until the unit fits, if that helps.
 bool Budget::make_room(UnitIndex unit, const History& history) {
   others_.clear();
