@@ -132,6 +132,12 @@ bool Budget::fits(UnitIndex unit) const {
   return limits_.fits(unit) && bucket_.affords(limits_.cost_of(unit), static_cast<std::uint32_t>(options_.lock_steps));
 }
 
+bool Budget::is_full_for(std::uint32_t steps) const {
+  const auto has_place = [steps](const Recovery& recovery) { return !recovery.is_standing() && recovery.left > steps; };
+  const auto taken = std::count_if(recoveries_.begin(), recoveries_.end(), has_place);
+  return taken > 0 && static_cast<std::size_t>(taken) >= limits_.max_units();
+}
+
 /// Ends standing recoveries until the unit fits, if that helps.
 bool Budget::make_room(UnitIndex unit, const History& history) {
   others_.clear();

@@ -41,6 +41,9 @@ class Budget {
     return in_recovery_[unit] == 0 && forced_[unit] == 0 && wait_until_[unit] <= decisions_;
   }
 
+  /// Whether acute recoveries with more than so many steps left have all places; never where there is none.
+  bool is_full_for(std::uint32_t steps) const;
+
   bool is_in_recovery(UnitIndex unit) const { return in_recovery_[unit] != 0; }
 
   /// Admits candidates, most severe first, as far as the limits allow; reorders them. `asking`: the same units,

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -386,7 +387,11 @@ void Controller::Impl::plan_late(std::int64_t number) {
     state.flags[unit] = static_cast<std::uint8_t>(free | muted | doubt);
   }
   state.error_limits.clear();
-  if (gate_judges_errors() && planner.last()->hold != HoldRule::never) {
+  if (!gate_judges_errors() || planner.last()->hold == HoldRule::never) return;
+  const bool only_for_trial = planner.last()->hold == HoldRule::for_trial && rules.guard != Guard::skip;
+  if (only_for_trial && budget.is_full_for(2)) {  // when the step is decided, too
+    state.error_limits.assign(errors.size(), std::numeric_limits<float>::infinity());
+  } else {
     state.error_limits.assign(errors.patrol_limits().begin(), errors.patrol_limits().end());
   }
 }
@@ -476,7 +481,7 @@ void Controller::Impl::settle_run(const PlannedStep& step, const StepReport& rep
     // The update was made: only what the gate could not know may call a trial.
     const bool found = selection.has_free_finding();
     const bool is_plain = step.pass == PassKind::step && !step.failed;
-    outcome.called = found && is_plain && step.in_force && planner.can_call(rerun_room());
+    outcome.called = found && is_plain && step.in_force && planner.can_call(rerun_room()) && selection.trial_pays();
     if (outcome.called || (!found && step.hold == HoldRule::for_trial)) {
       outcome.spent = false;
       outcome.alarmed = outcome.called;

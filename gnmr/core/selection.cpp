@@ -76,13 +76,15 @@ const Request& Selection::choose(bool may_rerun, std::uint32_t doubt) {
   choose_basis();
   const bool trial_is_due = selector_ == Selector::trial && request_.alarmed;
   const bool replay_is_due = guard_ == Guard::replay && !trial_is_due && !guarded_.empty();
-  request_.wants_trial = trial_is_due && may_rerun;
+  request_.wants_trial = trial_is_due && may_rerun && trial_pays();
   request_.wants_replay = replay_is_due && may_rerun;
-  request_.spent = (trial_is_due || replay_is_due) && !may_rerun;
+  request_.spent = (trial_is_due && !request_.wants_trial) || (replay_is_due && !may_rerun);
   request_.holds = guard_ == Guard::skip && !guarded_.empty();
   request_.clips = guard_ == Guard::clip && !guarded_.empty();
   return request_;
 }
+
+bool Selection::trial_pays() const { return !has_free_finding_ || has_non_finite_risk() || !budget_.is_full_for(1); }
 
 /// Who decides where no trial does, and which units the guard looks at.
 void Selection::choose_basis() {

@@ -74,6 +74,9 @@ class Selection {
   /// Whether a unit with an error above its limit is free.
   bool has_free_finding() const { return has_free_finding_; }
 
+  /// Whether a trial could send a unit to recovery, or saves weights from a norm that is not finite.
+  bool trial_pays() const;
+
   /// Guard `clip`: a coefficient per unit.
   void set_clip(const NormSpan& norms, std::vector<double>& clip) const;
 

@@ -605,6 +605,17 @@ std::optional<std::size_t> Controller::standing_with_lowest_key() const {
   return lowest;
 }
 
+// "full is one with max_o above 0 of which acute recoveries with more than one step left have all max_o places"
+bool Controller::is_full(std::int64_t steps) const {
+  std::int64_t taken = 0;
+  for (const Recovery& recovery : recoveries_) {
+    if (recovery.in_recovery && !is_standing(recovery) && recovery.left > steps) {
+      taken = taken + 1;
+    }
+  }
+  return max_units_ > 0 && taken >= max_units_;
+}
+
 // "A unit whose standing recovery ends is released; it is never futile, and gets no wait. For relapses a standing
 // recovery counts neither as a release nor as a lock."
 void Controller::end_standing(std::size_t unit, Decision& decision) {

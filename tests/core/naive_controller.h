@@ -155,6 +155,10 @@ class Controller {
   std::vector<double> inverses(std::size_t unit) const { return oldest_first(histories_.at(unit).inverses); }
   bool in_recovery(std::size_t unit) const { return recoveries_.at(unit).in_recovery; }
   bool in_standing_recovery(std::size_t unit) const { return is_standing(recoveries_.at(unit)); }
+
+  // "full is one with max_o above 0 of which acute recoveries with more than one step left have all max_o places"
+  bool is_full(std::int64_t steps = 1) const;
+
   double key(std::size_t unit) const { return recoveries_.at(unit).key; }                // of a standing recovery
   std::int64_t steps_left(std::size_t unit) const { return recoveries_.at(unit).left; }  // 0 outside acute recovery
   std::int64_t wait(std::size_t unit) const { return recoveries_.at(unit).wait; }

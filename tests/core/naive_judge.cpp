@@ -231,6 +231,11 @@ Hearing Judge::hear(const Norms& norms, const Errors& patrol, bool may_rerun) {
   return hearing;
 }
 
+// "A trial pays where S is empty, some unit has a non-finite risk, or the budget is not full"
+bool Judge::pays(const std::vector<Candidate>& s, const Decision& observed) const {
+  return s.empty() || some_non_finite_risk(observed) || !controller_.is_full();
+}
+
 // "5. Who decides."
 void Judge::choose_decider(Heard& heard, const std::vector<Candidate>& s, bool rerun_may_be) const {
   if (selector_ == "norms") {
@@ -245,13 +250,13 @@ void Judge::choose_decider(Heard& heard, const std::vector<Candidate>& s, bool r
     const bool risk = std::any_of(signals.begin(), signals.end(), [](const Signals& one) { return one.at_risk; });
     heard.decider = risk ? "S" : "nobody";
   }
-  // "an alarmed step has a trial if a rerun may be. If not it is spent, and decided as with evidence where S is not
-  // empty, as with norms where it is. A step that is not alarmed, dismissed ones included, has no candidates."
+  // "an alarmed step has a trial if a rerun may be, and pays. If not it is spent, and decided as with evidence where S
+  // is not empty, as with norms where it is. A step that is not alarmed, dismissed ones included, has no candidates."
   if (selector_ == "trial") {
     heard.decider = "nobody";
     if (heard.hearing.alarmed) {
       heard.decider = s.empty() ? "norms" : "S";
-      if (rerun_may_be) {
+      if (rerun_may_be && pays(s, heard.observed)) {
         heard.hearing.action = "trial";
       } else {
         heard.hearing.spent = true;

@@ -100,6 +100,7 @@ class Judge {
   std::optional<std::int64_t> decisions_since_rerun() const;
   bool within_the_limit(std::int64_t n) const;
   static bool some_non_finite_risk(const Decision& observed);
+  bool pays(const std::vector<Candidate>& s, const Decision& observed) const;
   void choose_decider(Heard& heard, const std::vector<Candidate>& s, bool rerun_may_be) const;
   void apply_guard(Heard& heard, bool rerun_may_be) const;
   std::vector<double> clip(const Heard& heard) const;

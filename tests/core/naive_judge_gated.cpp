@@ -5,6 +5,7 @@
 
 #include <cfenv>
 #include <cmath>
+#include <limits>
 #include <stdexcept>
 
 namespace gnmr::naive {
@@ -81,20 +82,24 @@ const Plan& GatedJudge::plan(std::int64_t step) {
   }
   // "With the selector trial, where the gate may close and errors are measured, it also has a limit per unit and site"
   if (selector_ == "trial" && plan.gate != "none") {
-    plan.limits = limits();
+    plan.limits = limits(plan.gate);
   }
   undecided_.push_back(plan);
   return undecided_.back();
 }
 
-// "`limit` of Outliers for a patrol's error, by what is learned now, rounded to a float (IEEE single)
-// towards +infinity."
-std::vector<std::vector<float>> GatedJudge::limits() const {
+// "`limit` of Outliers for a patrol's error, by what is learned now, rounded to a float (IEEE single) towards
+// +infinity."
+std::vector<std::vector<float>> GatedJudge::limits(const std::string& gate) const {
   std::vector<std::vector<float>> limits;
   for (const std::vector<Place>& places : places_) {
     std::vector<float> of_unit;
     for (std::size_t place = 0; place < places.size(); ++place) {
-      const double most = limit(places[place], std::nullopt, x_[place], /*of_trial=*/false);
+      // "Where it may close for a trial, the guard is not skip, and acute recoveries with more than two steps left have
+      // all max_o places (above 0), all limits are infinity."
+      const bool none = gate == "trial" && options_.guard != "skip" && controller_.is_full(2);
+      const double most = none ? std::numeric_limits<double>::infinity()
+                               : limit(places[place], std::nullopt, x_[place], /*of_trial=*/false);
       const int usual_mode = std::fegetround();
       std::fesetround(FE_UPWARD);
       const volatile double exact = most;
@@ -232,9 +237,10 @@ Settled GatedJudge::settle(const Norms& norms, const Errors& errors, bool held) 
       settled.hearing.spent = false;
       settled.hearing.action = options_.guard == "replay" ? "replay" : "hold";
     } else if (selector_ == "trial" && plan.pass == "plain") {
-      // "Where S is not empty, the caller does not forbid step t and a rerun may be: a trial is called, and there are
-      // no candidates." "A trial that fails ... calls nothing"
-      settled.called = !s.empty() && !plan.forbidden && !plan.failed && rerun_may_be(&itself);
+      // "Where S is not empty, the caller does not forbid step t, a rerun may be and pays: a trial is called, and there
+      // are no candidates." "A trial that fails ... calls nothing"
+      settled.called =
+          !s.empty() && !plan.forbidden && !plan.failed && rerun_may_be(&itself) && pays(s, heard_->observed);
       // "Where S is empty and the gate might have closed for a trial: there are no candidates, and the step is not
       // alarmed; it is dismissed if Report dismisses it."
       no_candidates = settled.called || (s.empty() && plan.gate == "trial");

@@ -62,7 +62,7 @@ class GatedJudge : public Judge {
 
   std::int64_t to_come(const Plan* but_for) const;
   bool rerun_may_be(const Plan* but_for) const;
-  std::vector<std::vector<float>> limits() const;
+  std::vector<std::vector<float>> limits(const std::string& gate) const;
   Ruling decide_without_candidates(Heard heard);
 
   Controller beside_;  // only its histories are used: those that the gate sees

@@ -599,6 +599,28 @@ TEST_F(NaiveStandingTrials, LevelsLearnTheErrorsOfTheTrialOutliersIncluded) {
   EXPECT_NEAR(judge_->levels().known(40, 2, 0).value(), -6, 1e-13);
 }
 
+TEST_F(NaiveStandingTrials, WhereAcuteRecoveriesHaveAllPlacesAnErrorCallsNoTrial) {
+  Errors errors = errors_;
+  errors[3] = 1;
+  trial(with_nan(), errors_, errors);  // admits unit 3 for ten steps
+  errors = errors_;
+  errors[4] = 1;
+  for (int left = 9; left > 0; --left) {
+    judge_->hear(norms_, errors_, /*may_rerun=*/true);
+    EXPECT_EQ(judge_->controller().steps_left(3), left + 1);
+    judge_->withdraw();
+    const Hearing hearing = judge_->hear(norms_, errors, /*may_rerun=*/true);
+    EXPECT_EQ(hearing.action, "proceed") << left;
+    EXPECT_TRUE(hearing.alarmed && hearing.spent) << left;
+    judge_->withdraw();
+    EXPECT_EQ(judge_->hear(with_nan(), errors, /*may_rerun=*/true).action, "trial") << "to save the weights";
+    judge_->withdraw();
+    judge_->hear(norms_, errors, /*may_rerun=*/true);
+    EXPECT_EQ(judge_->decide().decision.denied, Indices{4});
+  }
+  EXPECT_EQ(judge_->hear(norms_, errors, /*may_rerun=*/true).action, "trial") << "the decision ends the recovery";
+}
+
 // With a gate.
 class NaiveStandingGated : public ::testing::Test {
  protected:

@@ -60,6 +60,21 @@ def doubt() -> None:
     scene.write(range(1, 421), norm, error, {"selector": "trial", "max_o": 3, "max_trials": 12, "coarse_error": 0})
 
 
+def full() -> None:
+    """Faults of more units than there are places: what acute recoveries leave, trials fill; and a NaN meanwhile."""
+    scene = Scene("reruns_full", units=7, sites=1, seed=10)
+
+    def norm(step: int, unit: int) -> float:
+        return float("nan") if (step, unit) in [(44, 0), (91, 6)] else 1.0
+
+    def error(step: int, unit: int, site: int) -> float:
+        faults = [(1, 30, 34), (3, 36, 70), (4, 38, 90), (5, 40, 60), (2, 85, 130), (0, 88, 120), (6, 100, 101)]
+        return 40.0 if any(unit == faulty and first <= step < last for faulty, first, last in faults) else 1.0
+
+    scene.write(range(1, 201), norm, error, {"selector": "trial", "max_o": 2, "coarse_error": 0})
+
+
 if __name__ == "__main__":
     limit()
     doubt()
+    full()
