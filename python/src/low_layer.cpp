@@ -274,6 +274,7 @@ void LowLayer::add_square(nb::handle matrix) {
 
 /// On a device, and without a wait: errors that the end of the step answers with a new scale were not measured.
 void LowLayer::leave_out_answered() const {
+  if (!(refresh_.factor > 0)) return;
   const OnDeviceOf current(*front_end_, paths_.numbers->matrix());
   paths_.numbers->leave_out_answered(refresh_);
 }
