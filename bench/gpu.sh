@@ -57,7 +57,8 @@ patrol() {
 # machine: with its torch. The longest first.
 device_tests="compile_graphs compile low_linear_device_runs compiled_parts loops_torchtitan_trainer ranks_device late
   attach step state recovery_path low_linear_device kernels loops_scaler loops_hugging_face loops_accelerate
-  loops_lightning loops_torchtitan loops_megatron backends_torchao conformance doctor telemetry"
+  loops_lightning loops_torchtitan loops_megatron backends_torchao conformance doctor telemetry
+  backends_torchao_compiled backends_torchao_patrol late_guard refresh"
 host_tests="kernels ranks_pipelining backends_torchao doctor loops_import"
 
 # One file: its log, and one line of how it ended.

@@ -20,7 +20,7 @@ class StepResult:
     step: int
     total_norm: float = math.nan  # of all gradients, before clipping; NaN too where nothing was measured
     clip_coefficient: float = 1.0  # what they were multiplied with
-    applied: bool = True  # whether the gradients are there for an update; False: they were dropped
+    applied: bool = True  # whether there is an update; False: gradients were dropped, or optimizers leave it out
     alarmed: bool = False
     rerun: str = ""  # `trial` or `replay`, where the step ran again
     verdict: str = "none"  # of a trial: numeric, common or unlocated

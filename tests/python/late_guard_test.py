@@ -12,18 +12,23 @@ from typing import Any
 
 import pytest
 import torch
+from devices import DEVICE
 from gnmr.loops import scaled_step
 from gnmr.low.device_stream import stream_on
 from gnmr.results import gated
-from gnmr.step.held_update import HeldUpdate
+from gnmr.step.gate import Gate
+from gnmr.step.held_update import HeldUpdate, Hold
 from late_test import DEVICES, Run
 from late_test import no_low_path as no_low_path  # a fixture of all tests here
-from small_model import QUICK, make_model, run_backward
+from small_model import QUICK, batch, make_model, run_backward
 from torch import Tensor, nn
 from torch.optim import SGD, Adagrad, AdamW
 
 import gnmr
 from gnmr import _core
+
+#: On a CPU also with a flag for optimizers, which is what a gate on a device leaves.
+PLACES = [*DEVICES, "flag"]
 
 #: What `Run` disturbs, each time another unit: all of them are free.
 HELD = {8, 9, 12, 15, 18}
@@ -45,8 +50,36 @@ OPTIMIZERS: dict[str, Callable[[nn.Module], torch.optim.Optimizer]] = {
 }
 
 
+@pytest.fixture
+def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Where a model is."""
+
+    def flagged(gate: Gate, limit: float) -> bool | Hold:
+        numbers, plan = gate._steps.parts.gradients.numbers, gate._steps.plan
+        held = gate._judge.holds(plan, numbers.norms, numbers.sampled)
+        gate._update = gate._update or HeldUpdate(gate._steps)
+        return gate._update.hold(torch.tensor(float(held))) if plan.may_hold else False
+
+    if request.param == "flag":
+        monkeypatch.setattr(Gate, "holds", flagged)
+    return "cuda" if request.param == "cuda" else "cpu"
+
+
+on_all = pytest.mark.parametrize("device", PLACES, indirect=True)
+
+
 def attach(model: nn.Module, **options: Any) -> gnmr.Control:
     return gnmr.attach(model, **{"lag": 1, "guard": "skip", "quiet": True, "strict": True, **QUICK, **options})
+
+
+def skip_unless_there(kind: str, device: str) -> None:
+    """Kernels of some optimizers are for the CPU only."""
+    model = nn.Linear(4, 4, device=device)
+    model(torch.ones(1, 4, device=device)).sum().backward()
+    try:
+        OPTIMIZERS[kind](nn.ModuleDict({"layers": model, "head": nn.Linear(2, 2, device=device)})).step()
+    except (RuntimeError, NotImplementedError) as refused:
+        pytest.skip(str(refused))
 
 
 def weights(model: nn.Module) -> list[Tensor]:
@@ -67,10 +100,11 @@ def train(run: Run, make: Callable[[nn.Module], torch.optim.Optimizer], left_out
     return results
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@on_all
 @pytest.mark.parametrize("kind", OPTIMIZERS)
 def test_held_updates_are_left_out(kind: str, device: str) -> None:
     """To the bit as if the loop had left them out; the loop asks for nothing."""
+    skip_unless_there(kind, device)
     run, other = Run(device, 1, None, guard="skip"), Run(device, 1, None)
     results = train(run, OPTIMIZERS[kind], set())
     train(other, OPTIMIZERS[kind], HELD)
@@ -83,7 +117,7 @@ def test_held_updates_are_left_out(kind: str, device: str) -> None:
     assert [one[3] for one in run.heard[:-1]] == [step not in HELD | {20} for step in range(1, 31)]
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@on_all
 def test_a_loop_may_ask(device: str) -> None:
     """`result.applied` waits for a device; what it says is what is done, with an optimizer of any kind."""
     run, other = Run(device, 1, guard="skip"), Run(device, 1)
@@ -99,7 +133,7 @@ def test_a_loop_may_ask(device: str) -> None:
         assert same(weights(run.model), weights(other.model))
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@on_all
 def test_only_while_decisions_are_carried_out(device: str) -> None:
     for options in ({"watch": True}, {"watch_steps": 30}):
         run = Run(device, 1, guard="skip", **options)
@@ -107,21 +141,20 @@ def test_only_while_decisions_are_carried_out(device: str) -> None:
         run.ctl.detach()
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@on_all
 @pytest.mark.parametrize("stop", [7, 8, 11, 17])
 def test_a_state_goes_on(device: str, stop: int) -> None:
-    whole = [Run(device, 1, guard="skip") for _ in range(2)]
-    for step in range(1, stop + 1):
-        whole[0].step(step)
+    first = Run(device, 1, guard="skip")
+    assert all(first.step(step).applied == (step not in HELD) for step in range(1, stop + 1))
     second = Run(device, 1, guard="skip")
-    assert second.ctl.load_state_dict(whole[0].ctl.state_dict())["exact"]
+    assert second.ctl.load_state_dict(first.ctl.state_dict())["exact"]
     applied = [second.step(step).applied for step in range(stop + 1, 31)]
     assert applied == [step not in HELD | {20} for step in range(stop + 1, 31)]
     # Saving changes nothing: histories go on.
-    assert applied == [whole[0].step(step).applied for step in range(stop + 1, 31)]
+    assert applied == [first.step(step).applied for step in range(stop + 1, 31)]
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@on_all
 def test_with_a_grad_scaler(device: str) -> None:
     """It neither sees the gate's flag nor loses its own."""
     found = []
@@ -152,7 +185,8 @@ def test_with_a_grad_scaler(device: str) -> None:
 
 @pytest.mark.parametrize("kind", OPTIMIZERS)
 def test_optimizers_ask_for_a_flag(kind: str) -> None:
-    """As a gate on a device leaves it, here with a flag that is in the host's memory."""
+    """As a gate on a device leaves it, here with a flag that a test has set."""
+    skip_unless_there(kind, DEVICE.type)
     model = make_model()
     ctl = attach(model, guard="none")
     held = HeldUpdate(ctl._steps)
@@ -161,12 +195,14 @@ def test_optimizers_ask_for_a_flag(kind: str) -> None:
         optimizer.zero_grad()
         run_backward(model, step)
         ctl.step()
-        held.set(None if flag is None else torch.tensor(flag, device=next(model.parameters()).device))
+        held.release()
+        hold = None if flag is None else held.hold(torch.tensor(flag, device=DEVICE))
         before = weights(model)
         others.step()
-        assert held.was_asked == (flag is None)
+        assert hold is None or not hold.was_asked
         optimizer.step()
-        assert held.was_asked and same(before, weights(model)) == bool(flag)
+        assert hold is None or hold.was_asked
+        assert same(before, weights(model)) == bool(flag)
         assert not hasattr(optimizer, "found_inf")
         # After a forward it is no update of this step.
         run_backward(model, step)
@@ -175,7 +211,7 @@ def test_optimizers_ask_for_a_flag(kind: str) -> None:
     held.remove()
     run_backward(model, 9)
     ctl.step()
-    held.set(torch.tensor(1.0))
+    held.hold(torch.tensor(1.0))
     before = weights(model)
     optimizer.step()
     assert not same(before, weights(model))
@@ -187,15 +223,14 @@ def test_what_fails_before_an_update_ends_no_run() -> None:
     held, optimizer = HeldUpdate(ctl._steps), AdamW(model.parameters(), 0.01)
     run_backward(model, 1)
     ctl.step()
-    held.set(torch.tensor(1.0))
-    held._sent = 1  # no number on its way
+    held.hold(torch.tensor(1.0)).sent = 1  # no number on its way
     before = weights(model)
     with pytest.warns(UserWarning, match="a fault in gnmr"):
         optimizer.step()
     assert ctl.mode == "disarmed" and not same(before, weights(model))
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@on_all
 def test_a_fault_after_the_gate(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The result says what becomes of the gradients."""
     run = Run(device, 1, guard="skip")
@@ -211,6 +246,40 @@ def test_a_fault_after_the_gate(device: str, monkeypatch: pytest.MonkeyPatch) ->
         optimizer.step()
         assert result.applied != same(before, weights(run.model))
         assert run.ctl.mode == ("armed" if step < 8 else "disarmed")
+
+
+@pytest.mark.parametrize("device", PLACES[1:], indirect=True)
+@pytest.mark.parametrize("compiles", [False, True])
+def test_an_update_that_does_not_ask_is_reported(compiles: bool, device: str) -> None:
+    """It was made, and that is what journal and listeners have."""
+    run = Run(device, 1, guard="skip")
+    optimizer = AdamW(run.model.parameters(), 0.01)
+    update = torch.compile(optimizer.step, backend="eager")
+    results = []
+    with pytest.warns(UserWarning, match=r"step 8 was to be held, but no optimizer of torch.optim asked"):
+        for step in range(1, 12):
+            results.append(run.step(step))
+            if compiles:
+                update()
+    assert all(result.applied for result in results[:9])  # asked too late
+    run.ctl.detach()
+    assert all(one[3] for one in run.heard[:10])
+
+
+@on_all
+def test_a_skipped_step_after_a_held_one(device: str) -> None:
+    """The flag of the one is not the other's."""
+    run = Run(device, 1, guard="skip")
+    optimizer = AdamW(run.model.parameters(), 0.01, fused=True)
+    for step in range(1, 9):
+        result = run.step(step)
+        optimizer.step()
+    assert not result.applied
+    before = weights(run.model)
+    run.model(batch(9)[0].to(device)).sum().backward()
+    assert not run.ctl.step(skipped=True).applied
+    optimizer.step()
+    assert not same(before, weights(run.model))
 
 
 def test_a_result_that_waits() -> None:
@@ -240,40 +309,62 @@ def test_what_cannot_be_is_refused(options: dict[str, Any], text: str, monkeypat
         gnmr.attach(make_model(), lag=1, recipe="fp8-tensorwise", quiet=True, **options)
 
 
+UNITS = 40
+
+
+def controller() -> Any:
+    options = _core.Options(guard="skip", lag=1, selector="norms", warmup_samples=4, lock_steps=3, max_o=4.0)
+    return _core.Supervisor([_core.Unit(f"u{unit}") for unit in range(UNITS)], options)
+
+
+def gated_run(core: Any, judge: Callable[[Any, "array[float]", bytes], bool]) -> list[tuple[bool, bool]]:
+    """Random norms, gaps, zeros and numbers that are not finite: whether each step was held, and whether it should be
+    by what its report, which comes a step later, finds."""
+    draw, held, found = random.Random(3), [], []
+    waiting: list[tuple[Any, Any, Any]] = []
+    for step in range(1, 301):
+        plan = core.begin(step)
+        norms = array("d", [math.exp(draw.gauss(0, 0.1)) for _ in range(UNITS)])
+        sampled = bytes(draw.random() > 0.05 for _ in range(UNITS))
+        for unit in range(UNITS):
+            if draw.random() < 0.002:
+                norms[unit] *= draw.choice([50.0, 1e-3, 0.0, math.nan, math.inf])
+        held.append(judge(plan, norms, sampled))
+        waiting.append((plan, norms, sampled))
+        if step > 1:
+            before, its_norms, its_samples = waiting.pop(0)
+            outcome = core.report(step - 1, its_norms, its_samples, held=held[-2])
+            free = [unit for unit in core.risks() if before.gate_flags[unit] & 1]
+            found.append((held[-2], bool(free) and not outcome.decision.common))
+    assert 5 < sum(held) < 150
+    return found
+
+
+def test_the_gate_holds_what_the_report_finds() -> None:
+    core = controller()
+    assert all(one == other for one, other in gated_run(core, _core.HostGate(core).holds))
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 class TestOnAGpu:
-    def test_both_gates_hold_the_same_steps(self) -> None:
-        """Random norms, gaps, zeros and numbers that are not finite; plans of one controller."""
-        units, draw, device = 40, random.Random(3), torch.device("cuda", 0)
-        core = _core.Supervisor(
-            [_core.Unit(f"u{unit}") for unit in range(units)],
-            _core.Options(guard="skip", lag=1, selector="norms", warmup_samples=4, lock_steps=3, max_o=4.0),
-        )
-        host = _core.HostGate(core)
+    def test_the_gate_on_the_device_holds_the_same_steps(self) -> None:
+        device = torch.device("cuda", 0)
         with stream_on(device) as stream:
-            there = _core.DeviceGate(core, stream)
-        held, reports = [], []
-        for step in range(1, 301):
-            plan = core.begin(step)
-            norms = array("d", [math.exp(draw.gauss(0, 0.1)) for _ in range(units)])
-            sampled = bytes(draw.random() > 0.05 for _ in range(units))
-            for unit in range(units):
-                if draw.random() < 0.002:
-                    norms[unit] *= draw.choice([50.0, 1e-3, 0.0, math.nan, math.inf])
+            gates = [_core.HostGate(core := controller()), _core.DeviceGate(core, stream)]
+
+        def judge(plan: Any, norms: "array[float]", sampled: bytes) -> bool:
             tensors = [
                 torch.tensor(norms, dtype=torch.float64, device=device),
                 *(torch.tensor(list(one), dtype=torch.uint8, device=device) for one in (sampled, plan.gate_flags)),
                 torch.zeros(_core.DeviceGate.ALARM_BYTES, dtype=torch.uint8, device=device),
             ]
             with stream_on(device) as stream:
-                there.judge(plan, *(one.data_ptr() for one in tensors), stream)
-            held.append(host.holds(plan, norms, sampled))
-            assert bool(tensors[-1][_core.DeviceGate.HELD_AT]) == held[-1], step
-            reports.append((step, norms, sampled))
-            if step > 1:
-                earlier, its_norms, its_samples = reports[-2]
-                core.report(earlier, its_norms, its_samples, held=held[-2])
-        assert 5 < sum(held) < 150
+                gates[1].judge(plan, *(one.data_ptr() for one in tensors), stream)
+            held = bool(gates[0].holds(plan, norms, sampled))
+            assert bool(tensors[-1][_core.DeviceGate.HELD_AT]) == held
+            return held
+
+        assert all(one == other for one, other in gated_run(core, judge))
 
     def test_the_host_does_not_wait(self) -> None:
         model = nn.Sequential(*[nn.Linear(64, 64) for _ in range(100)]).to("cuda", torch.bfloat16)
@@ -297,13 +388,6 @@ class TestOnAGpu:
                 torch.cuda.set_sync_debug_mode("default")
             assert step < 3 or not done.query(), "the host waited, or the device was not busy"
             assert same(before, weights(model)) == (step == 10) == (not result.applied)
-
-    def test_an_update_that_does_not_ask_is_reported(self) -> None:
-        run = Run("cuda", 1, guard="skip")
-        with pytest.warns(UserWarning, match=r"step 8 was to be held, but no optimizer of torch.optim asked"):
-            for step in range(1, 11):
-                run.step(step)
-        assert [one[3] for one in run.heard] == [True] * 9
 
     def test_gradients_that_the_kernels_cannot_read(self) -> None:
         """The gate moves to the host and back, and goes on."""

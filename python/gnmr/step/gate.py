@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from gnmr import _core
-from gnmr.low.device_stream import OnItsWay, stream_on
+from gnmr.low.device_stream import stream_on
 from gnmr.norms.local_sums import moved
-from gnmr.step.held_update import HeldUpdate
+from gnmr.step.held_update import HeldUpdate, Hold
 
 if TYPE_CHECKING:
     from gnmr.step.steps import Steps
@@ -37,6 +37,12 @@ class Gate:
         self._judge: Any = None  # _core.HostGate or _core.DeviceGate; None: its histories are to be those of the core's
         self._place = _HOST  # where it judges
         self._update: HeldUpdate | None = None  # None: it has not judged on a device yet
+        self._has_warned = False  # of updates that do not ask
+
+    def begin_step(self) -> None:
+        """Until it is judged nothing is held."""
+        if self._update is not None:
+            self._update.release()
 
     def begin_anew(self) -> None:
         """The state is another one: the histories are those of the core's again."""
@@ -56,20 +62,18 @@ class Gate:
             self._update = self._update or HeldUpdate(self._steps)
         self._place = place
 
-    def holds(self, limit: float) -> bool:
+    def holds(self, limit: float) -> bool | Hold:
         """Judges the norms that were taken over; drops the gradients where it holds the update."""
         steps, gradients = self._steps, self._steps.parts.gradients
-        if self._update is not None:
-            self._update.set(None)
         is_held = bool(self._judge.holds(steps.plan, gradients.numbers.norms, gradients.numbers.sampled))
         if is_held:
             gradients.drop()
             steps.clipped_as = (*gradients.numbers.clip(limit), False)
         return is_held
 
-    def judge(self, squares: Tensor, sampled: Tensor) -> OnItsWay | None:
-        """Judges squared norms on a device, where optimizers ask for it: a number above 0, on its way to the host,
-        where the update is held; None: it cannot be. `sampled`: bytes, 0: the unit has no gradient."""
+    def judge(self, squares: Tensor, sampled: Tensor) -> bool | Hold:
+        """Judges squared norms on a device; optimizers ask for what comes of it. `sampled`: bytes, 0: the unit has no
+        gradient."""
         assert self._update is not None
         plan, device = self._steps.plan, squares.device
         norms = squares.sqrt()
@@ -79,18 +83,22 @@ class Gate:
         with stream_on(device) as stream:
             self._judge.judge(plan, *places, stream)
         if not plan.may_hold:
-            return self._update.set(None)
+            return False
         held = alarm[_core.DeviceGate.HELD_AT :][:4].view(torch.int32)[0]
-        return self._update.set(held.to(torch.float32))
+        return self._update.hold(held.to(torch.float32))
 
-    def was_left_out(self) -> bool:
-        """Of a held step on a device: whether its update was left out, or still will be."""
-        return self._update is None or self._update.was_asked or not self._steps.parts.order.forward_seen
+    def report_unasked(self, step: int) -> None:
+        """The update of a step that was to be held was made: the warning, once."""
+        if not self._has_warned:
+            self._has_warned = True
+            self._steps.warn(
+                f"step {step} was to be held, but no optimizer of torch.optim asked (or it takes a closure, or is "
+                "compiled): go by result.applied, which waits for the device, or use lag=0"
+            )
 
-    def note_asked(self) -> None:
-        """The loop itself goes by the gate."""
-        if self._update is not None:
-            self._update.was_asked = True
+    def is_over(self, hold: Hold) -> bool:
+        """Whether it is too late to ask."""
+        return self._update is None or self._update.is_over(hold)
 
     def remove(self) -> None:
         """Optimizers are as they were."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,14 +25,25 @@ if TYPE_CHECKING:
     from gnmr.step.steps import Steps
 
 
+@dataclass(slots=True, eq=False)
+class Hold:
+    """What a gate on a device says of one update."""
+
+    flag: Tensor  # above 0: it is held
+    sent: OnItsWay  # the same, on its way to the host
+    was_asked: bool = False  # by whoever makes the update
+
+    def is_closed(self) -> bool:
+        """Waits for the device."""
+        return bool(self.sent.arrived())
+
+
 class HeldUpdate:
     """What optimizers of a model ask before they update it."""
 
     def __init__(self, steps: Steps) -> None:
-        self.was_asked = True  # about the last step, before the next forward
         self._steps = steps
-        self._flag: Tensor | None = None  # 1: the update of the last step is held; None: it cannot be
-        self._sent: OnItsWay | None = None  # the same, on its way to the host
+        self._hold: Hold | None = None  # on the update of the last step; None: there is none
         self._found: weakref.WeakKeyDictionary[Any, Tensor | None] = weakref.WeakKeyDictionary()  # `found_inf` before
         self._hooks: list[Any] = [
             register_optimizer_step_pre_hook(_weakly(self, HeldUpdate._before)),
@@ -40,34 +52,42 @@ class HeldUpdate:
         for hook in self._hooks:
             weakref.finalize(self, hook.remove)
 
-    def set(self, flag: Tensor | None) -> OnItsWay | None:
-        """For the update that comes next: a number on a device, above 0 where it is held; the same on its way to the
-        host."""
-        self._flag, self._sent, self.was_asked = flag, None if flag is None else OnItsWay(flag), flag is None
-        return self._sent
+    def hold(self, flag: Tensor) -> Hold:
+        """For the update that comes next: a number on a device, above 0 where it is held."""
+        self._hold = hold = Hold(flag, OnItsWay(flag))
+        return hold
+
+    def release(self) -> None:
+        """The update that comes next is made."""
+        self._hold = None
+
+    def is_over(self, hold: Hold) -> bool:
+        """Whether it is too late to ask: the next step has begun."""
+        return hold is not self._hold or self._steps.parts.order.forward_seen
 
     def remove(self) -> None:
         """Optimizers are as they were."""
-        self._flag = None
+        self.release()
         for hook in self._hooks:
             hook.remove()
         for optimizer in list(self._found):
             self._after(optimizer)
 
     def _before(self, optimizer: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        steps, flag, sent = self._steps, self._flag, self._sent
+        steps, hold = self._steps, self._hold
         # After a forward it is an update of another step; one with a closure runs forwards of its own.
-        if flag is None or sent is None or steps.fault or steps.parts.order.forward_seen:
+        if hold is None or steps.fault or self.is_over(hold):
             return
         if any(map(callable, args[1:])) or callable(kwargs.get("closure")) or not self._updates_model(optimizer):
             return
-        self.was_asked = True
+        hold.was_asked = True
         if takes_found_inf(optimizer):
             if optimizer not in self._found:
                 self._found[optimizer] = getattr(optimizer, "found_inf", None)
             others = self._found[optimizer]
+            flag = hold.flag
             optimizer.found_inf = flag if others is None else torch.maximum(flag, others.to(flag.device))
-        elif bool(sent.arrived()):
+        elif hold.is_closed():
             steps.parts.gradients.drop()
 
     def _after(self, optimizer: Any, *arguments: Any) -> None:

@@ -23,6 +23,7 @@ from gnmr.ranks.exchange import PendingExchange, RankStatus
 from gnmr.results import LateResult, StepResult, gated, limit_of
 from gnmr.step import registrations
 from gnmr.step.gate import Gate
+from gnmr.step.held_update import Hold
 from gnmr.step.patrol import PatrolErrors
 from gnmr.step.prompt import Prompt
 from gnmr.step.rerun import ErrorSquares, Rerun, is_number, number_of
@@ -41,7 +42,7 @@ class PendingStep:
     outputs: OutputSquares | None = None
     patrolled: PatrolErrors | None = None  # on this rank
     exchange: PendingExchange | None = None  # None: there is one process
-    held: bool | OnItsWay | None = False  # by its gate: a number above 0; None: it cannot be
+    held: bool | Hold = False  # whether its update is, or what the gate on a device says of it
     clip_failure: Exception | None = None  # of this rank alone
     differences_settled: bool = False  # rank 0's state was taken over since: what differs in it is no news
 
@@ -72,9 +73,11 @@ class Late:
             return self.become_prompt().step(max_norm, skipped, loss, rerun)
         if rerun is not None and not parts.lag_is_free and not self._has_warned:
             self._has_warned = True
-            steps.warn("with lag 1 no step can be held, so ctl.trial does what ctl.step does: attach(lag=0) for trials")
+            steps.warn("with lag 1 no batch comes again, so ctl.trial does what ctl.step does: attach(lag=0) for trials")
         limit = math.inf if max_norm is None else max_norm
         pending = PendingStep(steps.number + 1, limit, RankStatus(skipped=skipped, may_rerun=may_rerun))
+        if self._gate is not None:
+            self._gate.begin_step()
         if exchange is not None:
             self._measure_together(pending, loss)
         else:
@@ -125,7 +128,7 @@ class Late:
             would_be=decided.would_be,
             decided_step=decided.decided_step,
         )
-        if isinstance(pending.held, OnItsWay):
+        if isinstance(pending.held, Hold):
             return gated(result, lambda: not self._is_held(pending, asks=True))
         return result
 
@@ -228,19 +231,17 @@ class Late:
         pending.held = gate.judge(squares, sampled.to(torch.uint8))
 
     def _is_held(self, pending: PendingStep, *, asks: bool = False) -> bool:
-        """Whether the update of a step was left out; waits for a device. `asks`: the loop goes by it."""
+        """Whether the update of a step is left out; waits for a device. `asks`: the loop goes by it."""
         held, gate = pending.held, self._gate
-        if not isinstance(held, OnItsWay) or gate is None:
-            return bool(held)
-        if asks:
-            gate.note_asked()
-        if not bool(held.arrived()):
+        if isinstance(held, bool) or gate is None:
+            return held is True
+        is_over = gate.is_over(held)
+        held.was_asked = held.was_asked or (asks and not is_over)
+        if not held.is_closed():
             return False
-        if not gate.was_left_out():
-            self._steps.warn(
-                f"step {pending.step} was to be held, but no optimizer of torch.optim asked (or it takes a closure, or "
-                "is compiled): go by result.applied, which waits for the device, or use lag=0"
-            )
+        if is_over and not held.was_asked:
+            pending.held = False
+            gate.report_unasked(pending.step)
             return False
         return True
 
