@@ -43,7 +43,7 @@ class MatrixHook {
   /// Whether any of these ever does something. Where not, GEMMs share quantized operands as they do without a hook.
   virtual bool changes_operands() const { return true; }
 
-  /// The matrix whose amax the history of delayed scaling takes in for an operand; undefined: none.
+  /// The matrix whose amax the history of delayed scaling takes in for an operand.
   virtual Matrix observed_for(const LowPathCall&, recipes::Operand, const Matrix& matrix) { return matrix; }
 
   /// The result of the GEMM.

@@ -215,7 +215,6 @@ void observe(const FrontEnd& front_end, LinearPaths& paths, Product product, std
   if (!is_observed(paths, operand) || observes_in_cast(paths, product, place, given)) return;
   const Matrix matrix =
       paths.hook != nullptr ? paths.hook->observed_for(call_of(paths, product), operand, given) : given;
-  if (!matrix.defined()) return;
   if (matrix.place == Place::device) {
     if (matrix.count() == 0) return;
     keep_amax(front_end, paths, operand, matrix, [&](float* amax) { find_amax(front_end, matrix, amax); });

@@ -31,7 +31,7 @@ class LowPathHook : public low::MatrixHook {
   /// The dequantized operand. The evidence has been taken.
   virtual at::Tensor after_cast(const LowPathCall& call, recipes::Operand operand, const at::Tensor& cast) = 0;
 
-  /// The tensor whose amax the history of delayed scaling takes in for an operand; undefined: none.
+  /// The tensor whose amax the history of delayed scaling takes in for an operand.
   virtual at::Tensor observed(const LowPathCall&, recipes::Operand, const at::Tensor& matrix) { return matrix; }
 
   /// The result of the GEMM.

@@ -2,6 +2,7 @@
 #include "gnmr/lab/injection/fault_hook.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 
 #include <algorithm>
 #include <cmath>
@@ -21,6 +22,7 @@ namespace {
 using recipes::Operand;
 using recipes::Product;
 
+constexpr double kAmaxOfScaleOne = 57344;  // in E5M2
 const std::string kStuckWord = "stuck";
 const std::string kCachedWord = "cached";
 
@@ -105,7 +107,7 @@ at::Tensor FaultHook::observed(const nn::LowPathCall& call, Operand operand, con
   const PlannedFault* const fault = acting(call);
   at::Tensor seen = matrix;
   if (fault != nullptr && fault->kind == FaultKind::missed_amax && operand == Operand::output_gradient) {
-    seen.reset();
+    seen = at::full({1, 1}, kAmaxOfScaleOne, matrix.options());
   }
   if (fault != nullptr && fault->kind == FaultKind::wrong_amax) seen = of_neighbour(call, operand, matrix);
   if (keeps_observed_) observed_[static_cast<std::size_t>(operand)] = {.call = call, .matrix = matrix};
