@@ -15,11 +15,10 @@ RunJournal::RunJournal(const io::JournalSettings& settings, const Controller& co
 void RunJournal::reported(const ReportedRun& run) {
   if (run.ran != PassKind::step && run.notes.rerun) write_rerun(run);
   if (!run.is_decided) return;
-  io::StepContext context{
-      .loss = run.notes.loss,
-      .clip_coefficient = run.notes.clip_coefficient,
-      .capped = run.outcome.capped && run.plan.in_force,
-      .has_signals = !run.norms_dropped};
+  io::StepContext context{.loss = run.notes.loss,
+                          .clip_coefficient = run.notes.clip_coefficient,
+                          .capped = run.outcome.capped && run.plan.in_force,
+                          .has_signals = !run.norms_dropped};
   if (run.report.held) context.alarm = "held";
   if (run.outcome.called) context.alarm = "called";
   if (run.outcome.spent && run.plan.in_force) context.alarm = "spent";

@@ -61,7 +61,8 @@ TEST(RowErrors, OfZeros) {
 TEST(RowErrors, OfProjectionsScaleTheKnownSize) {
   // Projections say that high rows are a quarter of the low ones, whose squared norms are 40; the third row is off by
   // itself.
-  const ErrorTotals totals = projected_totals_of({{40, 4, 1, 1}, {40, 2, 0.5, 0.5}, {4000, 200, 0.5, 180.5}, {40, 6, 1.5, 1.5}});
+  const ErrorTotals totals =
+      projected_totals_of({{40, 4, 1, 1}, {40, 2, 0.5, 0.5}, {4000, 200, 0.5, 180.5}, {40, 6, 1.5, 1.5}});
   EXPECT_NEAR(totals.difference, 0.1 + 0.05 + 16 + 0.15, 1e-5);
   EXPECT_EQ(totals.reference, 4);
   // A low result of zeros: the high projections are all there is.
