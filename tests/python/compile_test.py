@@ -95,6 +95,7 @@ def fresh_compiler() -> Iterator[None]:
     torch._dynamo.utils.counters.clear()
     yield
     torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()  # by which later tests see whether anything was compiled
     torch.set_num_threads(threads)
 
 

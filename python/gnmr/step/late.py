@@ -73,7 +73,9 @@ class Late:
             return self.become_prompt().step(max_norm, skipped, loss, rerun)
         if rerun is not None and not parts.lag_is_free and not self._has_warned:
             self._has_warned = True
-            steps.warn("with lag 1 no batch comes again: ctl.trial does what ctl.step does; attach(lag=0) for trials")
+            steps.warn(
+                "with lag 1 no batch comes again: ctl.trial does what ctl.step does. Take attach(lag=0) for trials"
+            )
         limit = math.inf if max_norm is None else max_norm
         pending = PendingStep(steps.number + 1, limit, RankStatus(skipped=skipped, may_rerun=may_rerun))
         if self._gate is not None:
