@@ -205,11 +205,11 @@ void Controller::Impl::decide(bool common) {
   signals.history().commit();
   const bool reviews = levels.is_on() && !common && signals.alarm().sampled > 0 &&
                        budget.decisions() % kReviewInterval == kReviewInterval - 1;
-  std::span<const double> keys;
-  if (reviews) keys = levels.find_keys(budget.decisions(), budget.standing());
-  budget.release(signals.history(), common, keys);
+  StandingClaims claims;
+  if (reviews) claims = levels.find_claims(budget.decisions(), budget.standing(), budget.filling());
+  budget.release(signals.history(), common, claims);
   const std::span<Candidate> candidates = selection.candidates();  // first: who asks follows from it
-  budget.admit(candidates, selection.asking(), signals.history(), keys);
+  budget.admit(candidates, selection.asking(), signals.history(), claims);
   last_step = outcome.step;
   outcome.decision = {.step = outcome.step,
                       .common = common,
@@ -220,6 +220,7 @@ void Controller::Impl::decide(bool common) {
                       .released = budget.released(),
                       .standing = budget.standing(),
                       .newly_standing = budget.newly_standing(),
+                      .filling = budget.filling(),
                       .recovered_cost = budget.limits().cost()};
 }
 
@@ -233,6 +234,7 @@ void Controller::Impl::decide_without_samples(std::int64_t number) {
                       .recovered = budget.recovered(),
                       .released = budget.released(),
                       .standing = budget.standing(),
+                      .filling = budget.filling(),
                       .recovered_cost = budget.limits().cost()};
 }
 
