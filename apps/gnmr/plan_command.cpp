@@ -39,7 +39,6 @@ struct PlanArguments {
   bool json = false;
   bool flags = false;
   bool filter = false;
-  bool fill = false;
   bool check = false;
   LabArguments suite;               // of a check
   std::vector<std::int64_t> seeds;  // likewise; empty: three from the run's on
@@ -147,11 +146,10 @@ int plan(const PlanArguments& arguments) {
   if (!is_named("max_cost")) options.max_cost = used.max_cost;
   if (!is_named("group_max")) options.group_max = used.group_max;
   if (!is_named("coarse_error") && used.coarse_error > 0) options.coarse_error = used.coarse_error;
+  if (!is_named("coarse_fill") && used.coarse_error > 0) options.coarse_fill = used.coarse_fill;
   if (!is_named("coarse_factor") && used.coarse_error > 0) options.coarse_factor = used.coarse_factor;
-  const lab::HighPlan made = with_exit_code(kInputError, [&] {
-    const auto spare = arguments.fill ? lab::SpareBudget::fill : lab::SpareBudget::empty;
-    return lab::plan_high_units(run.units, run.state, options, spare);
-  });
+  const lab::HighPlan made =
+      with_exit_code(kInputError, [&] { return lab::plan_high_units(run.units, run.state, options); });
   const std::vector<std::string> sites = io::site_names(run.sites, run.state.sites);
   if (arguments.check) return check_plan(arguments, made, sites);
   if (arguments.json) {
@@ -170,10 +168,11 @@ constexpr const char* kPlanFooter =
     "In some formats a few layers always lose far more than the others (the inputs of `down` with INT4 activations,\n"
     "say). A run measures this beside its steps (--patrol); twenty steps are enough with each layer in each step.\n"
     "A unit is in the plan if its usual error in some GEMM is above --coarse-error and --coarse-factor times the\n"
-    "median of all units, and if it has room within --max-o, --max-cost and --group-max. A run with these options\n"
-    "finds the same units by itself (standing recovery); the plan is for other trainers, or to choose the budget.\n\n"
+    "median of all units, and if it has room within --max-o, --max-cost and --group-max. Where there is such a unit,\n"
+    "others with an error above --coarse-fill fill the rest (0: they do not). A run with these options finds the same\n"
+    "units by itself (standing recovery); the plan is for other trainers, or to choose the budget.\n\n"
     "Columns: the usual error of each GEMM's low path, the largest one over its median, and what the plan says:\n"
-    "`high`; `no room` in the budget; `unmeasured`; `set by you`, which plans leave alone.\n\n"
+    "`high`, `high (fills)`; `no room` in the budget; `unmeasured`; `set by you`, which plans leave alone.\n\n"
     "--check trains as the run was trained: all units high, all low, the plan's high, each with every seed; and\n"
     "prints what the plan predicts beside what was measured. The prediction is simple: the share of the squared\n"
     "errors above the median that the units have is the share of the gap that they close. The runs are a suite in a\n"
@@ -200,9 +199,6 @@ void add_plan_command(CLI::App& program, Command& chosen) {
   command->add_flag("--torchao", arguments->filter, "Print a filter for torchao's convert_to_float8_training")
       ->excludes(json)
       ->excludes(flags);
-  command->add_flag("--fill", arguments->fill,
-                    "If some unit is coarse: fill the rest of the budget with the units that have the most squared "
-                    "error, each above --coarse-error");
   CLI::Option* const check =
       command->add_flag("--check", arguments->check, "Train with the plan, and with all units high and all low");
   check->excludes(flags)->excludes("--torchao");

@@ -103,7 +103,7 @@ struct gnmr_controller {
     gnmr::Decision loaded{.step = decided_step, .recovered = controller.recovered()};
     for (const gnmr::UnitIndex unit : loaded.recovered) {
       loaded.recovered_cost += controller.units()[unit].cost;
-      if (saved[unit].admitted_for == gnmr::RiskKind::coarse) standing.push_back(unit);
+      if (gnmr::is_standing(saved[unit].admitted_for)) standing.push_back(unit);
     }
     loaded.standing = standing;
     keep(loaded);

@@ -337,14 +337,15 @@ GNMR_API gnmr_status gnmr_list_copy(const gnmr_controller* controller, gnmr_list
 /* One byte per unit: 1 where it is in recovery by the last decision, else 0. `count` is the number of units. */
 GNMR_API gnmr_status gnmr_recovered_mask(const gnmr_controller* controller, uint8_t* mask, size_t count);
 
-/* Why a unit is at risk, or in recovery. No norm has the last two. */
+/* Why a unit is at risk, or in recovery. No norm has the last three. */
 enum {
   GNMR_RISK_NONE = 0,
   GNMR_RISK_NON_FINITE = 1,
   GNMR_RISK_RISE = 2,
   GNMR_RISK_FALL = 3,
   GNMR_RISK_ERROR = 4, /* an error above its limit */
-  GNMR_RISK_COARSE = 5 /* errors that are always far above those of other units: standing recovery */
+  GNMR_RISK_COARSE = 5, /* errors that are always far above those of other units: standing recovery */
+  GNMR_RISK_FILL = 6    /* errors that are always large, beside coarse units: standing recovery in a spare budget */
 };
 
 /* The signals of one unit; NaN where one is not defined. */

@@ -8,7 +8,8 @@
 namespace gnmr {
 namespace {
 
-// A unit takes the place of one in standing recovery if its key is this many times as large, and if that has lasted.
+// A unit takes the place of one in standing recovery if its key is this many times as large, and if that has lasted so
+// long, or fills.
 constexpr double kReplacingKey = 1.25;
 constexpr std::uint32_t kFewestStandingSteps = 100;
 
@@ -26,11 +27,10 @@ Budget::Budget(const std::vector<Unit>& units, const Options& options)
   const std::size_t most = std::min<std::size_t>(limits_.max_units(), candidates);
   recoveries_.reserve(most);
   for (std::vector<UnitIndex>* list :
-       {&recovered_, &admitted_, &futile_, &released_, &standing_, &newly_standing_, &others_}) {
+       {&recovered_, &admitted_, &futile_, &released_, &standing_, &newly_standing_, &filling_, &others_}) {
     list->reserve(most);
   }
   denied_.reserve(candidates);
-  if (options.coarse_error > 0) coarse_.reserve(candidates);
 }
 
 /// Promises what the recoveries will take, when so many of their steps are over.
@@ -61,14 +61,17 @@ bool Budget::lock_is_over(Recovery& recovery, const History& history, bool has_s
   return recovery.left == 0;
 }
 
-/// Whether a review ends a standing recovery; if not it has the key of the review.
-bool Budget::is_coarse_no_more(Recovery& recovery, std::span<const double> keys) {
-  if (keys.empty()) return false;
-  recovery.key = keys[recovery.unit];
-  return recovery.key == 0;
+/// Whether a review ends a standing recovery; if not it has kind and key of the review.
+bool Budget::has_lost_claim(Recovery& recovery, const StandingClaims& claims) {
+  if (claims.empty()) return false;
+  const StandingClaim& claim = claims.of_units[recovery.unit];
+  if (claim.kind == RiskKind::none) return true;
+  recovery.kind = claim.kind;
+  recovery.key = claim.key;
+  return false;
 }
 
-void Budget::release(History& history, bool common, bool has_samples, std::span<const double> keys) {
+void Budget::release(History& history, bool common, bool has_samples, const StandingClaims& claims) {
   for (std::vector<UnitIndex>* list : {&admitted_, &denied_, &futile_, &released_, &newly_standing_}) list->clear();
   bucket_.pass(decisions_, limits_.cost());
   count_promises(/*steps_over=*/1);
@@ -77,7 +80,7 @@ void Budget::release(History& history, bool common, bool has_samples, std::span<
   for (Recovery& recovery : recoveries_) {
     ++recovery.steps;
     const bool is_over =
-        recovery.is_standing() ? is_coarse_no_more(recovery, keys) : lock_is_over(recovery, history, has_samples);
+        recovery.is_standing() ? has_lost_claim(recovery, claims) : lock_is_over(recovery, history, has_samples);
     if (!is_over) {
       recoveries_[kept++] = recovery;
       continue;
@@ -98,7 +101,7 @@ bool Budget::less_urgent(const Candidate& a, const Candidate& b) {
 }
 
 void Budget::admit(std::span<Candidate> candidates, std::span<const UnitIndex> asking, const History& history,
-                   std::span<const double> keys) {
+                   const StandingClaims& claims) {
   // A heap, not a sort: as a rule few of many are taken.
   std::make_heap(candidates.begin(), candidates.end(), less_urgent);
   auto rest = candidates.end();
@@ -109,7 +112,7 @@ void Budget::admit(std::span<Candidate> candidates, std::span<const UnitIndex> a
     std::pop_heap(candidates.begin(), rest, less_urgent);
     --rest;
     const UnitIndex unit = rest->unit;
-    if (!fits(unit) && !make_room(unit, history)) continue;
+    if (!fits(unit, rest->kind) && !make_room(unit, rest->kind, history)) continue;
     const std::uint32_t lock = lock_for(unit, history);
     last_lock_[unit] = lock;
     enter({.unit = unit, .left = lock, .steps = 0, .sampled = false, .kind = rest->kind});
@@ -120,16 +123,25 @@ void Budget::admit(std::span<Candidate> candidates, std::span<const UnitIndex> a
   for (const UnitIndex unit : asking) {
     if (in_recovery_[unit] == 0) denied_.push_back(unit);
   }
-  if (!keys.empty()) review(keys, history);
+  if (!claims.empty()) admit_standing(claims, history);
   std::sort(released_.begin(), released_.end());
   list_recovered();
   count_promises(/*steps_over=*/0);
   ++decisions_;
 }
 
-/// Whether there is room for an acute recovery of the unit, its whole lock included.
-bool Budget::fits(UnitIndex unit) const {
-  return limits_.fits(unit) && bucket_.affords(limits_.cost_of(unit), static_cast<std::uint32_t>(options_.lock_steps));
+/// Whether there is room for a recovery of this kind.
+bool Budget::fits(UnitIndex unit, RiskKind kind) { return limits_.fits(unit) && is_paid_for(unit, kind); }
+
+/// Whether the cap on high precision has enough for it, an acute one's whole lock included, if standing recoveries of
+/// the cost `freed` ended. To be asked where all other limits allow it.
+bool Budget::is_paid_for(UnitIndex unit, RiskKind kind, std::int64_t freed) {
+  const std::int64_t cost = limits_.cost_of(unit);
+  const bool is_paid = gnmr::is_standing(kind)
+                           ? bucket_.may_stand(cost, freed)
+                           : bucket_.affords(cost, static_cast<std::uint32_t>(options_.lock_steps), freed);
+  if (!is_paid) bucket_.note_refusal();
+  return is_paid;
 }
 
 bool Budget::is_full_for(std::uint32_t steps) const {
@@ -138,62 +150,55 @@ bool Budget::is_full_for(std::uint32_t steps) const {
   return taken > 0 && static_cast<std::size_t>(taken) >= limits_.max_units();
 }
 
-/// Ends standing recoveries until the unit fits, if that helps.
-bool Budget::make_room(UnitIndex unit, const History& history) {
+/// Ends recoveries that come after this kind until the unit fits, if that helps: filling ones first.
+bool Budget::make_room(UnitIndex unit, RiskKind kind, const History& history) {
   others_.clear();
   for (const Recovery& recovery : recoveries_) {
-    if (recovery.is_standing()) others_.push_back(recovery.unit);
+    const bool comes_after = recovery.kind == RiskKind::fill || (recovery.is_standing() && !gnmr::is_standing(kind));
+    if (comes_after) others_.push_back(recovery.unit);
   }
   if (!limits_.fits_without(unit, others_)) return false;
-  const auto lock_steps = static_cast<std::uint32_t>(options_.lock_steps);
-  if (!bucket_.affords(limits_.cost_of(unit), lock_steps, bucket_.standing())) {
-    bucket_.note_refusal();
-    return false;
+  std::int64_t freed = 0;
+  for (const UnitIndex other : others_) freed += limits_.cost_of(other);
+  if (!is_paid_for(unit, kind, freed)) return false;
+  while (!fits(unit, kind)) {
+    const Place filling = least_standing(RiskKind::fill);
+    end(filling != recoveries_.end() ? filling : least_standing(RiskKind::coarse), history);
   }
-  while (!fits(unit)) end(least_standing(), history);
   return true;
 }
 
-/// Admits coarse units to standing recovery, the highest key first.
-void Budget::review(std::span<const double> keys, const History& history) {
-  coarse_.clear();
-  for (UnitIndex unit = 0; unit < keys.size(); ++unit) {
-    if (keys[unit] == 0 || in_recovery_[unit] != 0 || forced_[unit] != 0) continue;
-    coarse_.push_back({.severity = keys[unit], .unit = unit, .kind = RiskKind::coarse});
-  }
-  std::sort(coarse_.begin(), coarse_.end(), [](const Candidate& a, const Candidate& b) {
-    return a.severity != b.severity ? a.severity > b.severity : a.unit < b.unit;
-  });
-  bool may_replace = true;  // keys fall: one that is too small for it is the first of many
-  for (const Candidate& candidate : coarse_) {
-    const std::int64_t cost = limits_.cost_of(candidate.unit);
-    if (limits_.fits(candidate.unit) && !bucket_.may_stand(cost)) bucket_.note_refusal();
-    if (!limits_.fits(candidate.unit) || !bucket_.may_stand(cost)) {
-      const Place least = may_replace ? least_standing() : recoveries_.end();
-      may_replace = least != recoveries_.end() && least->steps >= kFewestStandingSteps &&
-                    candidate.severity > kReplacingKey * least->key;
-      if (!may_replace || !limits_.fits_without(candidate.unit, std::span(&least->unit, 1)) ||
-          !bucket_.may_stand(cost, limits_.cost_of(least->unit))) {
-        continue;
-      }
-      end(least, history);
-    }
-    enter({.unit = candidate.unit,
-           .left = 0,
-           .steps = 0,
-           .sampled = false,
-           .kind = RiskKind::coarse,
-           .key = candidate.severity});
-    newly_standing_.push_back(candidate.unit);
+/// Admits units to standing recovery, in the order of their claims.
+void Budget::admit_standing(const StandingClaims& claims, const History& history) {
+  for (const UnitIndex unit : claims.order) {
+    if (in_recovery_[unit] != 0 || forced_[unit] != 0) continue;
+    const auto [kind, key] = claims.of_units[unit];
+    const bool has_room = fits(unit, kind) || (kind == RiskKind::coarse && make_room(unit, kind, history));
+    if (!has_room && !replace_standing(unit, claims.of_units[unit], history)) continue;
+    enter({.unit = unit, .left = 0, .steps = 0, .sampled = false, .kind = kind, .key = key});
+    newly_standing_.push_back(unit);
   }
   std::sort(newly_standing_.begin(), newly_standing_.end());
 }
 
-/// The standing recovery with the lowest key, of equals the one with the highest index; the end: there is none.
-Budget::Place Budget::least_standing() {
+/// Ends the standing recovery with the lowest key of the same kind, if this one's is clearly larger and it then fits.
+bool Budget::replace_standing(UnitIndex unit, const StandingClaim& claim, const History& history) {
+  const Place least = least_standing(claim.kind);
+  const std::uint32_t fewest_steps = claim.kind == RiskKind::fill ? 0 : kFewestStandingSteps;
+  const bool may_end = least != recoveries_.end() && least->steps >= fewest_steps &&
+                       claim.key > kReplacingKey * least->key &&
+                       limits_.fits_without(unit, std::span(&least->unit, 1)) &&
+                       is_paid_for(unit, claim.kind, limits_.cost_of(least->unit));
+  if (may_end) end(least, history);
+  return may_end;
+}
+
+/// Of the standing recoveries of a kind the one with the lowest key, of equals the one with the highest index; the end:
+/// there is none.
+Budget::Place Budget::least_standing(RiskKind kind) {
   Place least = recoveries_.end();
   for (Place place = recoveries_.begin(); place != recoveries_.end(); ++place) {
-    if (!place->is_standing()) continue;
+    if (place->kind != kind) continue;
     const bool is_less = least == recoveries_.end() || place->key < least->key ||
                          (place->key == least->key && place->unit > least->unit);
     if (is_less) least = place;
@@ -246,9 +251,11 @@ void Budget::list_recovered() {
             [](const Recovery& a, const Recovery& b) { return a.unit < b.unit; });
   recovered_.clear();
   standing_.clear();
+  filling_.clear();
   for (const Recovery& recovery : recoveries_) {
     recovered_.push_back(recovery.unit);
     if (recovery.is_standing()) standing_.push_back(recovery.unit);
+    if (recovery.kind == RiskKind::fill) filling_.push_back(recovery.unit);
   }
 }
 
@@ -286,8 +293,9 @@ void Budget::restore_unit(UnitIndex unit, const History& history, const UnitStat
   release_mark_[unit] = history.sampled_steps(unit) - state.samples_since_release;
   wait_until_[unit] = state.wait_steps;
   if (!state.in_recovery) return;
-  const bool stands = state.admitted_for == RiskKind::coarse;
-  if (forced_[unit] != 0 || (stands && !may_stand)) {
+  const bool stands = gnmr::is_standing(state.admitted_for);
+  const bool may_stay = !stands || (may_stand && (state.admitted_for == RiskKind::coarse || options_.coarse_fill > 0));
+  if (forced_[unit] != 0 || !may_stay) {
     released_.push_back(unit);
     if (stands) return;
     was_released_[unit] = 1;
@@ -310,6 +318,7 @@ std::vector<UnitIndex> Budget::finish_restore(const History& history, std::uint6
   std::vector<Recovery> order = recoveries_;
   std::sort(order.begin(), order.end(), [](const Recovery& a, const Recovery& b) {
     if (a.is_standing() != b.is_standing()) return a.is_standing();
+    if (a.is_standing() && a.kind != b.kind) return a.kind == RiskKind::fill;
     if (a.key != b.key) return a.key < b.key;
     return a.left != b.left ? a.left < b.left : a.unit > b.unit;
   });

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "gnmr/core/budget_limits.h"
+#include "gnmr/core/error_levels.h"
 #include "gnmr/core/high_bucket.h"
 #include "gnmr/core/history.h"
 #include "gnmr/core/options.h"
@@ -27,10 +28,10 @@ class Budget {
   /// Throws `Error` as the limits do.
   Budget(const std::vector<Unit>& units, const Options& options);
 
-  /// Ages every recovery by one step and releases those that are over. `history` has the step committed. `keys`: in a
-  /// review, the key of each unit (0: not coarse); empty: no review.
-  void release(History& history, bool common, std::span<const double> keys) {
-    release(history, common, /*has_samples=*/true, keys);
+  /// Ages every recovery by one step and releases those that are over. `history` has the step committed. `claims`: in a
+  /// review, those of all units; empty: no review.
+  void release(History& history, bool common, const StandingClaims& claims) {
+    release(history, common, /*has_samples=*/true, claims);
   }
 
   /// The same for a step in which no unit has a sample; `history` has not seen it.
@@ -49,7 +50,7 @@ class Budget {
   /// Admits candidates, most severe first, as far as the limits allow; reorders them. `asking`: the same units,
   /// ascending. In a review it then admits units to standing recovery.
   void admit(std::span<Candidate> candidates, std::span<const UnitIndex> asking, const History& history,
-             std::span<const double> keys);
+             const StandingClaims& claims);
 
   std::span<const UnitIndex> recovered() const { return recovered_; }
   std::span<const UnitIndex> admitted() const { return admitted_; }
@@ -58,6 +59,7 @@ class Budget {
   std::span<const UnitIndex> released() const { return released_; }
   std::span<const UnitIndex> standing() const { return standing_; }
   std::span<const UnitIndex> newly_standing() const { return newly_standing_; }
+  std::span<const UnitIndex> filling() const { return filling_; }
 
   /// Whether the cap on high precision denied a unit that had room otherwise.
   bool was_capped() const { return bucket_.was_refused(); }
@@ -98,21 +100,23 @@ class Budget {
     RiskKind kind;
     double key = 0;  // of a standing one, which has no lock
 
-    bool is_standing() const { return kind == RiskKind::coarse; }
+    bool is_standing() const { return gnmr::is_standing(kind); }
   };
   using Place = std::vector<Recovery>::iterator;
 
-  void release(History& history, bool common, bool has_samples, std::span<const double> keys);
+  void release(History& history, bool common, bool has_samples, const StandingClaims& claims);
   bool lock_is_over(Recovery& recovery, const History& history, bool has_samples);
-  static bool is_coarse_no_more(Recovery& recovery, std::span<const double> keys);
+  static bool has_lost_claim(Recovery& recovery, const StandingClaims& claims);
   void count_promises(std::uint32_t steps_over);
-  bool fits(UnitIndex unit) const;
-  bool make_room(UnitIndex unit, const History& history);
-  void review(std::span<const double> keys, const History& history);
+  bool fits(UnitIndex unit, RiskKind kind);
+  bool is_paid_for(UnitIndex unit, RiskKind kind, std::int64_t freed = 0);
+  bool make_room(UnitIndex unit, RiskKind kind, const History& history);
+  void admit_standing(const StandingClaims& claims, const History& history);
+  bool replace_standing(UnitIndex unit, const StandingClaim& claim, const History& history);
   void enter(const Recovery& recovery);
   void leave(const Recovery& recovery, const History& history);
   void end(Place recovery, const History& history);
-  Place least_standing();
+  Place least_standing(RiskKind kind);
   std::uint32_t lock_for(UnitIndex unit, const History& history) const;
   void list_recovered();
   const Recovery* recovery_of(UnitIndex unit) const;
@@ -131,9 +135,8 @@ class Budget {
   std::vector<std::uint32_t> release_mark_;  // History::sampled_steps at the release
   std::vector<std::uint64_t> wait_until_;    // first decision in which it may be a candidate again
 
-  std::vector<UnitIndex> recovered_, admitted_, denied_, futile_, released_, standing_, newly_standing_;
-  std::vector<UnitIndex> others_;  // those that stand, while room is looked for
-  std::vector<Candidate> coarse_;  // of a review
+  std::vector<UnitIndex> recovered_, admitted_, denied_, futile_, released_, standing_, newly_standing_, filling_;
+  std::vector<UnitIndex> others_;  // whose place may be taken, while room is looked for
 };
 
 }  // namespace gnmr

@@ -208,11 +208,11 @@ void Controller::Impl::decide(bool common, std::uint32_t reruns_to_come) {
   budget.set_aside(reruns_to_come);
   const bool reviews = levels.is_on() && !common && signals.alarm().sampled > 0 &&
                        budget.decisions() % kReviewInterval == kReviewInterval - 1;
-  std::span<const double> keys;
-  if (reviews) keys = levels.find_keys(budget.decisions(), budget.standing());
-  budget.release(signals.history(), common, keys);
+  StandingClaims claims;
+  if (reviews) claims = levels.find_claims(budget.decisions(), budget.standing(), budget.filling());
+  budget.release(signals.history(), common, claims);
   const std::span<Candidate> candidates = selection.candidates();  // first: who asks follows from it
-  budget.admit(candidates, selection.asking(), signals.history(), keys);
+  budget.admit(candidates, selection.asking(), signals.history(), claims);
   last_step = outcome.step;
   outcome.decision = {.step = outcome.step,
                       .common = common,
@@ -223,6 +223,7 @@ void Controller::Impl::decide(bool common, std::uint32_t reruns_to_come) {
                       .released = budget.released(),
                       .standing = budget.standing(),
                       .newly_standing = budget.newly_standing(),
+                      .filling = budget.filling(),
                       .recovered_cost = budget.limits().cost()};
 }
 
@@ -237,6 +238,7 @@ void Controller::Impl::decide_without_samples(std::int64_t number, std::uint32_t
                       .recovered = budget.recovered(),
                       .released = budget.released(),
                       .standing = budget.standing(),
+                      .filling = budget.filling(),
                       .recovered_cost = budget.limits().cost()};
 }
 

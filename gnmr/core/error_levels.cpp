@@ -33,6 +33,7 @@ ErrorLevels::ErrorLevels(const std::vector<Unit>& units, std::uint32_t sites, co
     : sites_(options.coarse_error > 0 ? sites : 0),
       coarse_error_(options.coarse_error),
       coarse_factor_(options.coarse_factor),
+      coarse_fill_(options.coarse_fill),
       levels_(units.size() * sites_),
       weights_(kDecay) {
   if (!is_on()) return;
@@ -40,8 +41,9 @@ ErrorLevels::ErrorLevels(const std::vector<Unit>& units, std::uint32_t sites, co
   // Where the budget counts units and not their cost, a small unit is no cheaper.
   for (const Unit& unit : units) costs_.push_back(options.max_cost < 1 ? static_cast<double>(unit.cost) : 1.0);
   sorted_.reserve(units.size());
-  holds_.resize(units.size());
-  keys_.resize(units.size());
+  held_.resize(units.size());
+  claims_.resize(units.size());
+  order_.reserve(units.size());
 }
 
 bool ErrorLevels::is_recent(const Level& level, std::uint64_t decision) const {
@@ -85,33 +87,74 @@ void ErrorLevels::find_median(std::uint32_t site, std::uint64_t decision) {
   medians_[site] = *middle;
 }
 
-std::span<const double> ErrorLevels::find_keys(std::uint64_t decision, std::span<const UnitIndex> standing) {
-  struct Thresholds {
-    double error;
-    double factor;
+/// Of the units that are coarse at a site, the keys.
+void ErrorLevels::find_coarse(std::uint32_t site, std::uint64_t decision) {
+  if (std::isinf(medians_[site])) return;
+  const auto least = [](RiskKind held, double threshold) {
+    return linear_log2(held == RiskKind::coarse ? kHolds * threshold : threshold);
   };
-  const auto thresholds = [this](double share) {
-    return Thresholds{linear_log2(share * coarse_error_), linear_log2(share * coarse_factor_)};
-  };
-  const Thresholds enter = thresholds(1);
-  const Thresholds stay = thresholds(kHolds);
-  std::fill(keys_.begin(), keys_.end(), 0.0);
-  std::fill(holds_.begin(), holds_.end(), std::uint8_t{0});
-  for (const UnitIndex unit : standing) holds_[unit] = 1;
+  for (UnitIndex unit = 0; unit < claims_.size(); ++unit) {
+    const Level& level = levels_[std::size_t{unit} * sites_ + site];
+    if (!is_known(level, decision)) continue;
+    const double usual = value(level);
+    const double above = usual - medians_[site];
+    if (usual < least(held_[unit], coarse_error_) || above < least(held_[unit], coarse_factor_)) continue;
+    const double key = linear_exp2(2 * above) / costs_[unit];
+    claims_[unit] = {.kind = RiskKind::coarse, .key = std::max(claims_[unit].key, key)};
+  }
+}
+
+/// Units that are not coarse, and should be high where there are coarse ones.
+void ErrorLevels::find_filling(std::uint64_t decision) {
+  const auto is_coarse = [](const StandingClaim& claim) { return claim.kind == RiskKind::coarse; };
+  if (coarse_fill_ == 0 || std::none_of(claims_.begin(), claims_.end(), is_coarse)) return;
+  const double enter = linear_log2(coarse_fill_);
+  const double stay = linear_log2(kHolds * coarse_fill_);
+  for (UnitIndex unit = 0; unit < claims_.size(); ++unit) {
+    if (is_coarse(claims_[unit])) continue;
+    const double least = held_[unit] == RiskKind::none ? enter : stay;
+    bool is_large = false;
+    for (std::uint32_t site = 0; site < sites_; ++site) {
+      const Level& level = levels_[std::size_t{unit} * sites_ + site];
+      is_large = is_large || (!std::isinf(medians_[site]) && is_known(level, decision) && value(level) >= least);
+    }
+    const double key = is_large ? excess(unit, decision) / costs_[unit] : 0;
+    if (key > 0) claims_[unit] = {.kind = RiskKind::fill, .key = key};
+  }
+}
+
+StandingClaims ErrorLevels::find_claims(std::uint64_t decision, std::span<const UnitIndex> standing,
+                                        std::span<const UnitIndex> filling) {
+  std::fill(claims_.begin(), claims_.end(), StandingClaim{});
+  std::fill(held_.begin(), held_.end(), RiskKind::none);
+  for (const UnitIndex unit : standing) held_[unit] = RiskKind::coarse;
+  for (const UnitIndex unit : filling) held_[unit] = RiskKind::fill;
   for (std::uint32_t site = 0; site < sites_; ++site) {
     find_median(site, decision);
-    if (std::isinf(medians_[site])) continue;
-    for (UnitIndex unit = 0; unit < keys_.size(); ++unit) {
-      const Level& level = levels_[std::size_t{unit} * sites_ + site];
-      if (!is_known(level, decision)) continue;
-      const Thresholds& least = holds_[unit] != 0 ? stay : enter;
-      const double usual = value(level);
-      const double above = usual - medians_[site];
-      if (usual < least.error || above < least.factor) continue;
-      keys_[unit] = std::max(keys_[unit], linear_exp2(2 * above) / costs_[unit]);
-    }
+    find_coarse(site, decision);
   }
-  return keys_;
+  find_filling(decision);
+  order_.clear();
+  for (UnitIndex unit = 0; unit < claims_.size(); ++unit) {
+    if (claims_[unit].kind != RiskKind::none) order_.push_back(unit);
+  }
+  std::sort(order_.begin(), order_.end(), [this](UnitIndex a, UnitIndex b) {
+    const StandingClaim& left = claims_[a];
+    const StandingClaim& right = claims_[b];
+    if (left.kind != right.kind) return left.kind == RiskKind::coarse;
+    return left.key != right.key ? left.key > right.key : a < b;
+  });
+  return {.of_units = claims_, .order = order_};
+}
+
+double ErrorLevels::excess(UnitIndex unit, std::uint64_t decision) const {
+  double sum = 0;
+  for (std::uint32_t site = 0; site < sites_; ++site) {
+    const double error = usual_error(unit, site, decision);
+    const double beyond = error * error - median(site) * median(site);
+    if (beyond > 0) sum += beyond;
+  }
+  return sum;
 }
 
 double ErrorLevels::median(std::uint32_t site) const {

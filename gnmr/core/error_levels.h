@@ -29,6 +29,20 @@ double linear_log2(double x);
 /// Its inverse.
 double linear_exp2(double y);
 
+/// What the levels of a unit say of standing recovery.
+struct StandingClaim {
+  RiskKind kind = RiskKind::none;  // `coarse`, `fill`, or none
+  double key = 0;                  // of those of a kind the largest comes first
+};
+
+/// The claims of all units, in a review; empty: there is none.
+struct StandingClaims {
+  std::span<const StandingClaim> of_units = {};
+  std::span<const UnitIndex> order = {};  // units with a claim: coarse ones, then filling ones, the largest key first
+
+  bool empty() const { return of_units.empty(); }
+};
+
 /// The levels of all sites of all units.
 class ErrorLevels {
  public:
@@ -40,12 +54,16 @@ class ErrorLevels {
   /// Takes in the errors of a decision (units x sites, NaN: not measured).
   void learn(std::span<const double> errors, std::uint64_t decision);
 
-  /// Finds the key of each unit, 0: it is not coarse. `standing`: the units in standing recovery, for which less is
-  /// enough. Valid until the next call.
-  std::span<const double> find_keys(std::uint64_t decision, std::span<const UnitIndex> standing);
+  /// Finds the claims. `standing`: the units in standing recovery, for which less is enough; `filling`: those of them
+  /// that fill. Valid until the next call.
+  StandingClaims find_claims(std::uint64_t decision, std::span<const UnitIndex> standing,
+                             std::span<const UnitIndex> filling);
 
-  /// The median error of a site when keys were found last; NaN where it is not known.
+  /// The median error of a site when claims were found last; NaN where it is not known.
   double median(std::uint32_t site) const;
+
+  /// The squared errors of a unit beyond these medians, over its sites.
+  double excess(UnitIndex unit, std::uint64_t decision) const;
 
   /// The error that a level stands for; NaN where it is not known in this decision.
   double usual_error(UnitIndex unit, std::uint32_t site, std::uint64_t decision) const;
@@ -67,18 +85,22 @@ class ErrorLevels {
   bool is_known(const Level& level, std::uint64_t decision) const;
   double value(const Level& level) const { return level.sum / weights_.complement(level.samples); }
   void find_median(std::uint32_t site, std::uint64_t decision);
+  void find_coarse(std::uint32_t site, std::uint64_t decision);
+  void find_filling(std::uint64_t decision);
 
   std::uint32_t sites_;  // 0: off
   double coarse_error_;
   double coarse_factor_;
+  double coarse_fill_;
   std::vector<double> costs_;
   std::vector<Level> levels_;  // units x sites
   WeightTable weights_;
   std::uint32_t most_samples_ = 0;
   std::array<double, kMostSites> medians_{};  // as levels; infinite: not known
   std::vector<double> sorted_;
-  std::vector<std::uint8_t> holds_;  // per unit: less is enough
-  std::vector<double> keys_;
+  std::vector<RiskKind> held_;  // per unit: for what it is in standing recovery, for which less is enough
+  std::vector<StandingClaim> claims_;
+  std::vector<UnitIndex> order_;
 };
 
 }  // namespace gnmr

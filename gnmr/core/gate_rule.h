@@ -10,9 +10,12 @@ namespace gnmr {
 /// never `automatic`.
 enum class Selector : std::uint8_t { automatic = 0, norms = 1, evidence = 2, evidence_after_alarm = 3, trial = 4 };
 
-/// Why a unit is at risk, or in recovery. No norm has the last two: `error` is an outlier, `coarse` an error that is
-/// always far above that of other units (standing recovery).
-enum class RiskKind : std::uint8_t { none = 0, non_finite = 1, rise = 2, fall = 3, error = 4, coarse = 5 };
+/// Why a unit is at risk, or in recovery. No norm has the last three: `error` is an outlier, `coarse` an error that is
+/// always far above that of other units, `fill` one that is always large beside coarse ones (standing recovery).
+enum class RiskKind : std::uint8_t { none = 0, non_finite = 1, rise = 2, fall = 3, error = 4, coarse = 5, fill = 6 };
+
+/// Whether a recovery for this is a standing one: its unit's error is always high.
+constexpr bool is_standing(RiskKind kind) { return kind == RiskKind::coarse || kind == RiskKind::fill; }
 
 /// What may close the gate of a step (lag 1).
 enum class HoldRule : std::uint8_t {

@@ -31,7 +31,7 @@ std::string why_guard_has_none(const Options& options, const Backend& backend) {
 }
 
 std::string why_levels_have_none(std::string_view option, const Options& options, const Backend& backend) {
-  if (options.coarse_error == 0) return option == "coarse_factor" ? "coarse_error is 0" : "";
+  if (options.coarse_error == 0) return option == "coarse_error" ? "" : "coarse_error is 0";
   return backend.sites == 0 ? "errors of low paths are not measured here" : "";
 }
 

@@ -121,7 +121,9 @@ inline constexpr OptionRange kLag{.low = 0, .high = 1, .whole = true, .text = "0
     "errors that a site must have had before its own mean is its usual one")                                         \
   X(double, coarse_error, 0.2, 0.0, kNotNegative,                                                                    \
     "a unit whose error is always above this, and far above that of others, is in standing recovery; 0: off")        \
-  X(double, coarse_factor, 2.0, 2.0, kAtLeastOne, "far above: this many times the median of all units")
+  X(double, coarse_factor, 2.0, 2.0, kAtLeastOne, "far above: this many times the median of all units")              \
+  X(double, coarse_fill, 0.2, 0.0, kNotNegative,                                                                     \
+    "where there is such a unit, others whose error is always above this fill the rest of the budget; 0: off")
 
 /// All options with the values of the preset `default`.
 struct Options {

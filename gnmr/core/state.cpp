@@ -56,7 +56,7 @@ void check_recovery(const UnitState& unit) {
     if (unit.standing_key != 0) reject(unit, "no key outside standing recovery");
     return;
   }
-  if (unit.admitted_for == RiskKind::coarse) {
+  if (is_standing(unit.admitted_for)) {
     const bool has_key = std::isfinite(unit.standing_key) && unit.standing_key > 0;
     if (!has_key || unit.steps_left != 0) reject(unit, "a standing recovery with a key above 0 and without a lock");
     return;

@@ -17,6 +17,8 @@ const char* to_string(RiskKind kind) {
       return "error";
     case RiskKind::coarse:
       return "coarse";
+    case RiskKind::fill:
+      return "fill";
   }
   return "none";
 }

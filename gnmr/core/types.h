@@ -67,7 +67,7 @@ struct Observation {
   std::span<const std::uint8_t> sampled = {};  // per unit, 0: no sample; empty: every unit has one
 };
 
-/// `"none"`, `"non-finite"`, `"rise"`, `"fall"`, `"error"` or `"coarse"`.
+/// `"none"`, `"non-finite"`, `"rise"`, `"fall"`, `"error"`, `"coarse"` or `"fill"`.
 const char* to_string(RiskKind kind);
 
 /// The signals of one unit in one step. What is not defined is NaN: delta and fall of a non-finite norm, all but
@@ -112,6 +112,7 @@ struct Decision {
   std::span<const UnitIndex> released = {};  // the futile ones included, and those that lost their place to others
   std::span<const UnitIndex> standing = {};  // of `recovered`, those in standing recovery
   std::span<const UnitIndex> newly_standing = {};  // of these, the ones that were not before
+  std::span<const UnitIndex> filling = {};         // of `standing`, those that fill a spare budget
   std::int64_t recovered_cost = 0;
 };
 

@@ -6,7 +6,8 @@
 namespace gnmr::io {
 namespace {
 
-constexpr std::array<std::string_view, 6> kEventNames{"risk", "admitted", "denied", "futile", "released", "standing"};
+constexpr std::array<std::string_view, 7> kEventNames{"risk",     "admitted", "denied", "futile",
+                                                      "released", "standing", "filling"};
 constexpr std::array<std::string_view, 3> kGemmNames{"forward", "input_gradient", "weight_gradient"};
 constexpr std::array<std::string_view, 3> kModeNames{"armed", "watch", "high"};
 

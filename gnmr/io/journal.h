@@ -67,7 +67,8 @@ enum class JournalEventKind : std::uint8_t {
   denied,
   futile,
   released,
-  standing,  // admitted to standing recovery
+  standing,  // admitted to standing recovery, as coarse
+  filling,   // likewise, where the budget was not needed for others
 };
 
 /// Something that happened to one unit; numbers that are not defined are absent.
@@ -124,7 +125,7 @@ struct JournalNote {
 using JournalRecord =
     std::variant<JournalHeader, JournalStep, JournalEvent, JournalTrial, JournalMode, JournalResume, JournalNote>;
 
-/// `"risk"`, `"admitted"`, `"denied"`, `"futile"`, `"released"` or `"standing"`.
+/// `"risk"`, `"admitted"`, `"denied"`, `"futile"`, `"released"`, `"standing"` or `"filling"`.
 std::string_view to_string(JournalEventKind kind);
 
 /// The event of that name, if there is one.

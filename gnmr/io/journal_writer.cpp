@@ -124,7 +124,11 @@ void JournalWriter::step(const Controller& controller, const Alarm& alarm, const
     append_denied(controller, decision);
     append_events(controller, decision.step, JournalEventKind::futile, decision.futile);
     append_events(controller, decision.step, JournalEventKind::released, decision.released);
-    append_events(controller, decision.step, JournalEventKind::standing, decision.newly_standing);
+    for (const UnitIndex unit : decision.newly_standing) {
+      const bool fills = std::binary_search(decision.filling.begin(), decision.filling.end(), unit);
+      append_events(controller, decision.step, fills ? JournalEventKind::filling : JournalEventKind::standing,
+                    {&unit, 1});
+    }
   });
 }
 

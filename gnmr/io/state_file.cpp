@@ -293,7 +293,7 @@ void decode_recovery(LittleEndianReader reader, std::vector<UnitState>& units) {
     const unsigned flags = reader.take<std::uint8_t>();
     const unsigned kind = reader.take<std::uint8_t>();
     if ((flags & ~kAllFlags) != 0) reader.fail(fmt::format("unit {}: flags {:#x}", in_quotes(unit.name), flags));
-    if (kind > static_cast<unsigned>(RiskKind::coarse)) {
+    if (kind > static_cast<unsigned>(RiskKind::fill)) {
       reader.fail(fmt::format("unit {}: {} is no kind of risk", in_quotes(unit.name), kind));
     }
     unit.was_released = (flags & kWasReleased) != 0;

@@ -21,7 +21,6 @@ namespace gnmr::lab {
 namespace {
 
 constexpr double kUnknownError = std::numeric_limits<double>::quiet_NaN();
-constexpr std::size_t kFewestForMedian = 5;
 
 /// The levels of a state, by unit name.
 ErrorLevels levels_of(const std::vector<Unit>& units, const ControllerState& state, const Options& options) {
@@ -37,90 +36,35 @@ ErrorLevels levels_of(const std::vector<Unit>& units, const ControllerState& sta
   return levels;
 }
 
-/// The lower median of what is known; NaN of too few.
-double median_of(std::vector<double> values) {
-  std::erase_if(values, [](double value) { return std::isnan(value); });
-  if (values.size() < kFewestForMedian) return kUnknownError;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
-/// The squared errors of a unit beyond the medians.
-double excess_squares(const PlannedUnit& unit, const std::vector<double>& medians) {
-  double sum = 0;
-  for (std::size_t site = 0; site < medians.size(); ++site) {
-    const double excess = unit.errors[site] * unit.errors[site] - medians[site] * medians[site];
-    if (excess > 0) sum += excess;
-  }
-  return sum;
-}
-
 void measure_units(const ErrorLevels& levels, std::uint32_t sites, HighPlan& plan) {
-  for (UnitIndex unit = 0; unit < plan.units.size(); ++unit) {
+  for (std::uint32_t site = 0; site < sites; ++site) plan.medians.push_back(levels.median(site));
+  for (UnitIndex index = 0; index < plan.units.size(); ++index) {
+    PlannedUnit& unit = plan.units[index];
     for (std::uint32_t site = 0; site < sites; ++site) {
-      plan.units[unit].errors.push_back(levels.usual_error(unit, site, plan.decisions));
-    }
-  }
-  for (std::uint32_t site = 0; site < sites; ++site) {
-    std::vector<double> errors;
-    for (const PlannedUnit& unit : plan.units) errors.push_back(unit.errors[site]);
-    plan.medians.push_back(median_of(std::move(errors)));
-  }
-  for (PlannedUnit& unit : plan.units) {
-    for (std::uint32_t site = 0; site < sites; ++site) {
-      unit.measured = unit.measured || !std::isnan(unit.errors[site]);
-      const double above = unit.errors[site] / plan.medians[site];
+      unit.errors.push_back(levels.usual_error(index, site, plan.decisions));
+      unit.measured = unit.measured || !std::isnan(unit.errors.back());
+      const double above = unit.errors.back() / plan.medians[site];
       if (above > unit.above) unit.above = above;
     }
     if (!unit.measured && !unit.forced) ++plan.unmeasured;
   }
 }
 
-/// Units that are not coarse, but could be high: the one with the most squared error above the medians first.
-std::vector<UnitIndex> units_for_spare_budget(const std::vector<Unit>& units, const Options& options,
-                                              const HighPlan& plan) {
-  std::vector<std::pair<double, UnitIndex>> found;
-  for (UnitIndex unit = 0; unit < units.size(); ++unit) {
-    const PlannedUnit& planned = plan.units[unit];
-    const bool is_far_off = std::any_of(planned.errors.begin(), planned.errors.end(),
-                                        [&](double error) { return error > options.coarse_error; });
-    const double excess = excess_squares(planned, plan.medians);
-    if (planned.key > 0 || units[unit].forced || !is_far_off || !(excess > 0)) continue;
-    const bool by_cost = options.max_cost < 1 && units[unit].cost > 0;
-    found.emplace_back(by_cost ? excess / static_cast<double>(units[unit].cost) : excess, unit);
-  }
-  std::stable_sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
-  std::vector<UnitIndex> order;
-  for (const auto& [excess, unit] : found) order.push_back(unit);
-  return order;
-}
-
 /// Takes coarse units within the budget, the highest key first, and then what fills it.
-void choose_units(const std::vector<Unit>& units, const Options& options, SpareBudget spare, HighPlan& plan) {
+void choose_units(const std::vector<Unit>& units, const Options& options, std::span<const UnitIndex> order,
+                  HighPlan& plan) {
   BudgetLimits limits(units, options);
   plan.max_units = std::min(limits.max_units(), limits.candidates());
   const auto all = static_cast<double>(std::max<std::int64_t>(limits.total_cost(), 1));
-  std::vector<UnitIndex> coarse;
   for (UnitIndex unit = 0; unit < units.size(); ++unit) {
     plan.units[unit].cost_share = static_cast<double>(units[unit].cost) / all;
-    if (plan.units[unit].key > 0 && !units[unit].forced) coarse.push_back(unit);
   }
-  std::stable_sort(coarse.begin(), coarse.end(),
-                   [&](UnitIndex a, UnitIndex b) { return plan.units[a].key > plan.units[b].key; });
-  plan.coarse = static_cast<std::uint32_t>(coarse.size());
-  for (const UnitIndex unit : coarse) {
+  for (const UnitIndex unit : order) {
+    if (units[unit].forced) continue;
+    ++(plan.units[unit].is_coarse() ? plan.coarse : plan.fills);
     if (!limits.fits(unit)) continue;
     limits.take(unit);
     plan.units[unit].chosen = true;
-  }
-  if (spare == SpareBudget::fill && !coarse.empty()) {
-    for (const UnitIndex unit : units_for_spare_budget(units, options, plan)) {
-      if (!limits.fits(unit)) continue;
-      limits.take(unit);
-      plan.units[unit].chosen = plan.units[unit].fills = true;
-      ++plan.fills;
-    }
   }
   plan.chosen = limits.count();
   plan.cost_share = static_cast<double>(limits.cost()) / all;
@@ -134,17 +78,18 @@ std::vector<const PlannedUnit*> by_importance(const HighPlan& plan) {
   for (const PlannedUnit& unit : plan.units) units.push_back(&unit);
   std::stable_sort(units.begin(), units.end(), [](const PlannedUnit* a, const PlannedUnit* b) {
     if (a->chosen != b->chosen) return a->chosen;
-    if (a->key != b->key) return a->key > b->key;
+    if (a->is_coarse() != b->is_coarse()) return a->is_coarse();
+    if (a->claim.key != b->claim.key) return a->claim.key > b->claim.key;
     return a->above > b->above;
   });
   return units;
 }
 
 std::string status_of(const PlannedUnit& unit) {
-  if (unit.chosen) return unit.fills ? "high (fills)" : "high";
+  if (unit.chosen) return unit.fills() ? "high (fills)" : "high";
   if (unit.forced) return "set by you";
   if (!unit.measured) return "unmeasured";
-  return unit.key > 0 ? "no room" : "";
+  return unit.claim.kind != RiskKind::none ? "no room" : "";
 }
 
 }  // namespace
@@ -153,8 +98,7 @@ double HighPlan::unit_share() const {
   return units.empty() ? 0 : static_cast<double>(chosen) / static_cast<double>(units.size());
 }
 
-HighPlan plan_high_units(const std::vector<Unit>& units, const ControllerState& state, const Options& options,
-                         SpareBudget spare) {
+HighPlan plan_high_units(const std::vector<Unit>& units, const ControllerState& state, const Options& options) {
   check_state(state);
   if (state.sites == 0 || state.levels.empty()) {
     throw Error("the state has no levels of errors: let the run measure them, with a patrol and coarse_error above 0");
@@ -163,17 +107,18 @@ HighPlan plan_high_units(const std::vector<Unit>& units, const ControllerState& 
   ErrorLevels levels = levels_of(units, state, options);
   HighPlan plan;
   plan.decisions = state.decisions;
-  for (const Unit& unit : units) plan.units.push_back({.name = unit.name, .forced = unit.forced});
+  const StandingClaims claims = levels.find_claims(state.decisions, {}, {});
+  for (UnitIndex unit = 0; unit < units.size(); ++unit) {
+    plan.units.push_back({.name = units[unit].name, .claim = claims.of_units[unit], .forced = units[unit].forced});
+  }
   measure_units(levels, state.sites, plan);
-  const std::span<const double> keys = levels.find_keys(state.decisions, {});
-  for (UnitIndex unit = 0; unit < units.size(); ++unit) plan.units[unit].key = keys[unit];
-  choose_units(units, options, spare, plan);
+  choose_units(units, options, claims.order, plan);
   double all = 0;
   double removed = 0;
-  for (const PlannedUnit& unit : plan.units) {
-    const double excess = excess_squares(unit, plan.medians);
+  for (UnitIndex unit = 0; unit < units.size(); ++unit) {
+    const double excess = levels.excess(unit, state.decisions);
     all += excess;
-    if (unit.chosen) removed += excess;
+    if (plan.units[unit].chosen) removed += excess;
   }
   plan.removed_share = all > 0 ? removed / all : 0;
   return plan;
@@ -258,7 +203,8 @@ std::string plan_json(const HighPlan& plan, const std::vector<std::string>& site
         errors(unit.errors);
         out.key("above_median");
         number(unit.above > 0 ? unit.above : kUnknownError);
-        out.key("coarse").truth(unit.key > 0);
+        out.key("coarse").truth(unit.is_coarse());
+        out.key("fills").truth(unit.fills());
         out.key("forced").truth(unit.forced);
         out.key("high").truth(unit.chosen);
       });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which units should always run high, from the errors that a run measured: what `gnmr plan` and `ctl.plan()` print.
 //
-// Goals: the choice of standing recovery (sections "Levels" and "Coarse units" of docs/algorithm.md), made for a whole
+// Goals: the choice of standing recovery (sections "Levels" to "Filling units" of docs/algorithm.md), made for a whole
 // run; it says what was not measured. Non-goals: measuring, changing a run.
 #pragma once
 
@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "gnmr/core/error_levels.h"
 #include "gnmr/core/options.h"
 #include "gnmr/core/state.h"
 #include "gnmr/core/types.h"
@@ -22,11 +23,13 @@ struct PlannedUnit {
   double cost_share = 0;            // of all units that are not forced
   std::vector<double> errors = {};  // usual ones, per site; NaN: not measured often enough
   double above = 0;                 // largest error over the median of its site; 0: none is known
-  double key = 0;                   // by which coarse units are chosen; 0: it is not coarse
+  StandingClaim claim = {};         // by which units are chosen: coarse ones, then those that fill
   bool forced = false;              // the user keeps it high or low
   bool measured = false;            // some usual error is known
   bool chosen = false;
-  bool fills = false;  // chosen though it is not coarse
+
+  bool is_coarse() const { return claim.kind == RiskKind::coarse; }
+  bool fills() const { return claim.kind == RiskKind::fill; }  // it may be high though it is not coarse
 };
 
 /// Units in forward order, and what they come to.
@@ -37,7 +40,7 @@ struct HighPlan {
   std::uint32_t max_units = 0;   // that the budget allows
   std::uint32_t chosen = 0;      // units
   std::uint32_t coarse = 0;      // units, those without room included
-  std::uint32_t fills = 0;       // of the chosen ones: not coarse
+  std::uint32_t fills = 0;       // units that are not, but may fill the budget, those without room included
   std::uint32_t unmeasured = 0;  // units
   double cost_share = 0;         // of the chosen ones
   double removed_share = 0;      // of the squared errors above the median, those of the chosen units; this is what a
@@ -47,18 +50,9 @@ struct HighPlan {
   double unit_share() const;
 };
 
-/// What becomes of a budget that coarse units do not need.
-enum class SpareBudget : std::uint8_t {
-  empty,
-  // Where some unit is coarse: units with an error above `coarse_error`, those with the most squared error above the
-  // medians first (over their cost, where cost is limited).
-  fill,
-};
-
 /// The plan for these units by the levels of a state. Throws `Error` for a state without levels, and for options under
 /// which nothing can be chosen.
-HighPlan plan_high_units(const std::vector<Unit>& units, const ControllerState& state, const Options& options,
-                         SpareBudget spare = SpareBudget::empty);
+HighPlan plan_high_units(const std::vector<Unit>& units, const ControllerState& state, const Options& options);
 
 /// What to do with it.
 std::string plan_table(const HighPlan& plan, const std::vector<std::string>& sites);

@@ -67,12 +67,12 @@ class ChronicSearch {
   };
 
   void review() {
-    const std::span<const double> keys = levels_.find_keys(decision_, standing_);
+    const StandingClaims claims = levels_.find_claims(decision_, standing_, {});
     standing_.clear();
     bool knows_any = false;
     for (UnitIndex unit = 0; unit < tallies_.size(); ++unit) {
       Tally& tally = tallies_[unit];
-      const bool is_coarse = keys[unit] > 0;
+      const bool is_coarse = claims.of_units[unit].kind == RiskKind::coarse;
       if (is_coarse) {
         standing_.push_back(unit);
         ++tally.coarse;

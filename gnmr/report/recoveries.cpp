@@ -79,7 +79,7 @@ class HistoryBuilder {
     std::unordered_map<std::size_t, std::size_t> of_this_step;
     for (const io::JournalEvent& event : entry.events) {
       const std::size_t unit = index_of(event.unit);
-      const bool stands = event.event == io::JournalEventKind::standing;
+      const bool stands = event.event == io::JournalEventKind::standing || event.event == io::JournalEventKind::filling;
       if (stands || event.event == io::JournalEventKind::admitted) open_.emplace(unit, Begun{entry.number, stands});
       if (event.event == io::JournalEventKind::denied) history_.denials.push_back({unit, entry.number});
       ++history_.events_of_unit[unit];

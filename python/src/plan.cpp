@@ -47,7 +47,11 @@ void bind_plan(nb::module_& module) {
           },
           "largest error over the median of its place; NaN: none is known")
       .def_prop_ro(
-          "coarse", [](const PlannedUnit& self) { return self.key > 0; }, "its error is far above that of the others")
+          "coarse", [](const PlannedUnit& self) { return self.is_coarse(); },
+          "its error is far above that of the others")
+      .def_prop_ro(
+          "fills", [](const PlannedUnit& self) { return self.fills(); },
+          "it is not coarse, but others are, and its error is large: it is high where the budget has room")
       .def_ro("high", &PlannedUnit::chosen, "the plan keeps it high")
       .def_ro("cost_share", &PlannedUnit::cost_share);
   nb::class_<NamedPlan>(module, "HighPlan", "Which units should always run high; prints as a table.")

@@ -45,7 +45,9 @@ TEST_F(PlanCommand, PrintsATableFlagsOrAFilter) {
   EXPECT_TRUE(has(table.err, "a state has no costs of units")) << table.err;
   EXPECT_EQ(run_gnmr("plan " + state_ + " --flags").out, "--always-high a.down b.down\n");
   EXPECT_EQ(run_gnmr("plan " + state_ + " --flags --max-o 1").out, "--always-high b.down\n");
-  EXPECT_EQ(run_gnmr("plan " + state_ + " --flags --coarse-error 0.45").out, "--always-high b.down\n");
+  EXPECT_EQ(run_gnmr("plan " + state_ + " --flags --coarse-error 0.45 --coarse-fill 0").out, "--always-high b.down\n");
+  EXPECT_EQ(run_gnmr("plan " + state_ + " --flags --coarse-error 0.45").out, "--always-high a.down b.down\n");
+  EXPECT_TRUE(has(run_gnmr("plan " + state_ + " --coarse-error 0.45").out, "high (fills)"));
   EXPECT_TRUE(has(run_gnmr("plan " + state_ + " --torchao").out, "\"a.down\",\n"));
   EXPECT_TRUE(has(run_gnmr("plan " + state_ + " --json").out, R"("high":["a.down","b.down"])"));
 }

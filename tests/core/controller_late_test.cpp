@@ -258,7 +258,7 @@ TEST(ControllerLate, StepsAreThoseOfTheNaiveImplementation) {
   for (const char* name : {"dismissed: trial", "held with errors: trial", "held with errors: guard"}) {
     EXPECT_GE(counts[name], kFewest) << name;
   }
-  for (const char* name : {"admitted", "displaced", "replaced", "ended by a review"}) {
+  for (const char* name : {"admitted", "displaced", "replaced", "ended by a review", "fills"}) {
     EXPECT_GE(counts[std::string("standing: ") + name], kFewest) << name;
   }
   EXPECT_GE(counts["measured besides"], kFewest);

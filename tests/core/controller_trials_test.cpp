@@ -312,11 +312,13 @@ TEST(ControllerTrials, AreThoseOfTheNaiveImplementation) {
                            "admitted by a trial", "doubt 2", "doubt 4", "doubt 8", "spent in doubt"}) {
     EXPECT_GE(counts[name], kFewest) << name;
   }
-  for (const char* name : {"admitted", "admitted where it was released", "displaced", "displaced in a review",
-                           "several displaced", "replaced", "ended by a review"}) {
+  for (const char* name :
+       {"admitted", "admitted where it was released", "displaced", "displaced in a review", "several displaced",
+        "replaced", "ended by a review", "fills", "fills after it was coarse", "coarse after it filled"}) {
     EXPECT_GE(counts[std::string("standing: ") + name], kFewest) << name;
   }
   EXPECT_GE(counts["standing: displaced and admitted again"], kFewest / 10);
+  EXPECT_GE(counts["standing: filling one replaced"], kFewest / 10);
   EXPECT_GE(counts["measured besides"], kFewest);
   for (const char* source : {"patrol", "trial"}) {
     for (const char* reference : {", own", ", median", ", no median"}) {

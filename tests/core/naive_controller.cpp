@@ -80,9 +80,10 @@ void Controller::decide(const std::vector<std::optional<double>>& norms, Decisio
   count_samples(decision.signals);
   release(norms, review, decision);
   admit(given ? *given : candidates_by_norms(decision, doubt), decision);
-  // "3. After point 4 a review admits units ..."
+  // "3. After point 4 a review admits units that are coarse ..." "4. Then it admits units that fill, likewise"
   if (review) {
-    admit_standing(*review, decision);
+    admit_standing(*review, RiskKind::coarse, decision);
+    admit_standing(*review, RiskKind::fill, decision);
   }
   list_recoveries(decision);
   decisions_ = decisions_ + 1;
@@ -125,6 +126,7 @@ void Controller::check_options() const {
   check_integer(o.error_warmup, 1, kLargestInteger, "error_warmup");
   check_real(o.coarse_error, o.coarse_error >= 0, "coarse_error");
   check_real(o.coarse_factor, o.coarse_factor >= 1, "coarse_factor");
+  check_real(o.coarse_fill, o.coarse_fill >= 0, "coarse_fill");
 }
 
 // "It has a unique non-empty name, a cost (integer >= 1 ...)"
@@ -184,7 +186,7 @@ void Controller::fill_bucket() {
   }
   const std::int64_t j = decisions_ % 100;
   std::int64_t r = had_trial_ ? total_ : 0;
-  for (const std::size_t unit : units_in_recovery(true)) {
+  for (const std::size_t unit : units_in_recovery()) {
     r += units_[unit].cost;
   }
   had_trial_ = false;
@@ -195,7 +197,7 @@ void Controller::fill_bucket() {
 // "2. Free is the bucket less what is promised", if these units were not in recovery.
 std::int64_t Controller::free_but_for(std::int64_t reruns, const std::vector<std::size_t>& without) const {
   std::int64_t promised = reruns * total_;
-  for (const std::size_t unit : units_in_recovery(true)) {
+  for (const std::size_t unit : units_in_recovery()) {
     if (std::find(without.begin(), without.end(), unit) == without.end()) {
       const std::int64_t steps = is_standing(recoveries_[unit]) ? 1 : recoveries_[unit].left;
       promised += units_[unit].cost * steps;
@@ -212,7 +214,7 @@ bool Controller::cap_has_room(std::size_t unit, std::int64_t steps, const std::v
 // then cost at most W = floor(3 * M / 400)"
 bool Controller::may_stand(std::size_t unit, const std::vector<std::size_t>& without) const {
   std::int64_t standing = units_[unit].cost;
-  for (const std::size_t other : units_in_recovery(true)) {
+  for (const std::size_t other : units_in_recovery()) {
     if (is_standing(recoveries_[other]) && std::find(without.begin(), without.end(), other) == without.end()) {
       standing += units_[other].cost;
     }
@@ -230,7 +232,7 @@ void Controller::replay() {
   if (!has_cap()) {
     return;
   }
-  for (const std::size_t unit : units_in_recovery(true)) {
+  for (const std::size_t unit : units_in_recovery()) {
     bucket_ -= units_[unit].cost;
   }
   bucket_ = std::max<std::int64_t>(bucket_, 0);
@@ -439,7 +441,7 @@ void Controller::release(const std::vector<std::optional<double>>& norms, const 
     }
   }
   // "times its steps left, after point 2 of Decision has taken one": of all units, before the first is looked at
-  std::vector<std::size_t> in_recovery = units_in_recovery(true);
+  std::vector<std::size_t> in_recovery = units_in_recovery();
   for (const std::size_t unit : in_recovery) {
     if (!is_standing(recoveries_[unit])) {
       recoveries_[unit].left -= 1;
@@ -448,13 +450,15 @@ void Controller::release(const std::vector<std::optional<double>>& norms, const 
   for (const std::size_t unit : in_recovery) {
     Recovery& recovery = recoveries_[unit];
     recovery.steps_in_recovery += 1;  // "this one included"
-    // "In point 2 of Decision a review ends the standing recoveries of units that are not coarse. All others go on,
-    // with the key of this review. They wait for no sample, and no other decision ends them there."
+    // "In point 2 of Decision a review ends the standing recoveries of units that are neither coarse nor filling. All
+    // others go on, with the kind and the key of this review. They wait for no sample, and no other decision ends them
+    // there."
     if (is_standing(recovery)) {
-      if (review && !review->keys_in_standing_recovery[unit]) {
+      if (review && !review->at(unit)) {
         end_standing(unit, decision);
       } else if (review) {
-        recovery.key = *review->keys_in_standing_recovery[unit];
+        recovery.admitted_for = review->at(unit)->kind;
+        recovery.key = review->at(unit)->key;
       }
       continue;
     }
@@ -518,11 +522,11 @@ void Controller::admit(std::vector<Candidate> candidates, Decision& decision) {
   });
   // "Each in that order is admitted if ...; otherwise it is denied and the next is tried"
   for (const Candidate& candidate : candidates) {
-    if (!fits(candidate.unit, units_in_recovery(true)) || !cap_has_room(candidate.unit, options_.lock_steps, {})) {
-      make_room(candidate.unit, decision);
+    if (!fits(candidate.unit, units_in_recovery()) || !cap_has_room(candidate.unit, options_.lock_steps, {})) {
+      make_room(candidate.unit, /*coarse_ones_too=*/true, decision, decision.displaced);
     }
     // "4. In point 4 a unit fits only if free is also at least its cost times lock_steps."
-    if (fits(candidate.unit, units_in_recovery(true)) && cap_has_room(candidate.unit, options_.lock_steps, {})) {
+    if (fits(candidate.unit, units_in_recovery()) && cap_has_room(candidate.unit, options_.lock_steps, {})) {
       start_recovery(candidate.unit, candidate.kind);
       decision.admitted.push_back(candidate.unit);
     } else {
@@ -531,74 +535,79 @@ void Controller::admit(std::vector<Candidate> candidates, Decision& decision) {
   }
 }
 
-// "2. In point 4 a candidate that does not fit ends standing recoveries, lowest key first (ties: highest index), until
-// it fits."
-void Controller::make_room(std::size_t candidate, Decision& decision) {
-  // "If it would not fit without any of them, none ends."
-  std::vector<std::size_t> standing = units_in_recovery(true);
-  std::erase_if(standing, [this](std::size_t unit) { return !is_standing(recoveries_[unit]); });
-  if (!fits(candidate, units_in_recovery(false)) || !cap_has_room(candidate, options_.lock_steps, standing)) {
+// "2. In point 4 a candidate that does not fit ends standing recoveries, filling ones first, of a kind the lowest key
+// first (ties: highest index), until it fits. If it would not fit without any of them, none ends." Here an acute
+// candidate ends coarse ones too, and the cap asks for its whole lock, of a coarse unit for what may stand.
+void Controller::make_room(std::size_t candidate, bool coarse_ones_too, Decision& decision,
+                           std::vector<std::size_t>& ended) {
+  const auto is_paid = [&](const std::vector<std::size_t>& without) {
+    return coarse_ones_too ? cap_has_room(candidate, options_.lock_steps, without) : may_stand(candidate, without);
+  };
+  const std::vector<std::size_t> kept = units_in_recovery(/*with_coarse=*/!coarse_ones_too, /*with_filling=*/false);
+  std::vector<std::size_t> may_end = units_in_recovery();
+  std::erase_if(may_end, [&](std::size_t unit) { return std::find(kept.begin(), kept.end(), unit) != kept.end(); });
+  if (!fits(candidate, kept) || !is_paid(may_end)) {
     return;
   }
-  while (!fits(candidate, units_in_recovery(true)) || !cap_has_room(candidate, options_.lock_steps, {})) {
-    const std::size_t lowest = standing_with_lowest_key().value();
+  while (!fits(candidate, units_in_recovery()) || !is_paid({})) {
+    const std::optional<std::size_t> filling = lowest_key(RiskKind::fill);
+    const std::size_t lowest = filling ? *filling : lowest_key(RiskKind::coarse).value();
     end_standing(lowest, decision);
-    decision.displaced.push_back(lowest);
+    ended.push_back(lowest);
   }
 }
 
 // "3. After point 4 a review admits units that are coarse, not forced and not in recovery (waiting or not), highest key
-// first (ties: lowest index), each if it fits as in point 4."
-void Controller::admit_standing(const Review& review, Decision& decision) {
-  struct Coarse {
-    std::size_t unit;
-    double key;
-  };
-  std::vector<Coarse> coarse;
+// first (ties: lowest index), each if it fits as in point 4." "4. Then it admits units that fill, likewise; they
+// replace filling recoveries only, and end no others."
+void Controller::admit_standing(const Review& review, RiskKind kind, Decision& decision) {
+  std::vector<std::size_t> order;
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
-    // "With f = 0.75 for a unit that is in standing recovery as the decision begins"
-    const auto& displaced = decision.displaced;
-    const bool stood = std::find(displaced.begin(), displaced.end(), unit) != displaced.end();
-    const std::optional<double> key = stood ? review.keys_in_standing_recovery[unit] : review.keys_of_others[unit];
-    if (key && !units_[unit].forced && !recoveries_[unit].in_recovery) {
-      coarse.push_back({unit, *key});
+    const bool claims = review[unit] && review[unit]->kind == kind;
+    if (claims && !units_[unit].forced && !recoveries_[unit].in_recovery) {
+      order.push_back(unit);
     }
   }
-  std::sort(coarse.begin(), coarse.end(), [](const Coarse& left, const Coarse& right) {
-    if (left.key != right.key) {
-      return left.key > right.key;
+  std::sort(order.begin(), order.end(), [&review](std::size_t left, std::size_t right) {
+    if (review[left]->key != review[right]->key) {
+      return review[left]->key > review[right]->key;
     }
-    return left.unit < right.unit;
+    return left < right;
   });
-  for (const Coarse& one : coarse) {
-    if (fits(one.unit, units_in_recovery(true)) && may_stand(one.unit, {})) {
-      start_standing(one.unit, one.key);
-      continue;
+  for (const std::size_t unit : order) {
+    // "For one that does not, filling recoveries end as in point 2."
+    const auto has_room = [&] { return fits(unit, units_in_recovery()) && may_stand(unit, {}); };
+    if (kind == RiskKind::coarse && !has_room()) {
+      make_room(unit, /*coarse_ones_too=*/false, decision, decision.replaced);
     }
-    // "One that does not fit replaces the standing recovery with the lowest key (ties: highest index) if ..."
-    const std::optional<std::size_t> lowest = standing_with_lowest_key();
-    if (lowest && replaces(one.unit, one.key, *lowest)) {
+    // "One that would not fit without any of these replaces the coarse recovery with the lowest key (ties: highest
+    // index) if ..."
+    if (!has_room()) {
+      const std::optional<std::size_t> lowest = lowest_key(kind);
+      if (!lowest || !replaces(unit, review[unit]->key, *lowest)) {
+        continue;
+      }
       end_standing(*lowest, decision);
       decision.replaced.push_back(*lowest);
-      start_standing(one.unit, one.key);
     }
+    start_standing(unit, *review[unit]);
   }
 }
 
 // "if its own key is above 1.25 times that one, if that one has lasted at least 100 decisions (those after its
-// admission, this one included), and if it then fits."
+// admission, this one included), and if it then fits." "filling recoveries only, however short these have lasted"
 bool Controller::replaces(std::size_t unit, double key, std::size_t other) const {
-  std::vector<std::size_t> without_other = units_in_recovery(true);
+  std::vector<std::size_t> without_other = units_in_recovery();
   std::erase(without_other, other);
-  return key > 1.25 * recoveries_[other].key && recoveries_[other].steps_in_recovery >= 100 &&
-         fits(unit, without_other) && may_stand(unit, {other});
+  const bool lasted = recoveries_[other].steps_in_recovery >= 100 || is_for(recoveries_[other], RiskKind::fill);
+  return key > 1.25 * recoveries_[other].key && lasted && fits(unit, without_other) && may_stand(unit, {other});
 }
 
 // "lowest key first (ties: highest index)"
-std::optional<std::size_t> Controller::standing_with_lowest_key() const {
+std::optional<std::size_t> Controller::lowest_key(RiskKind kind) const {
   std::optional<std::size_t> lowest;
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
-    if (is_standing(recoveries_[unit]) && (!lowest || recoveries_[unit].key <= recoveries_[*lowest].key)) {
+    if (is_for(recoveries_[unit], kind) && (!lowest || recoveries_[unit].key <= recoveries_[*lowest].key)) {
       lowest = unit;
     }
   }
@@ -623,10 +632,13 @@ void Controller::end_standing(std::size_t unit, Decision& decision) {
   decision.released.push_back(unit);
 }
 
-std::vector<std::size_t> Controller::units_in_recovery(bool with_standing) const {
+std::vector<std::size_t> Controller::units_in_recovery(bool with_coarse, bool with_filling) const {
   std::vector<std::size_t> units;
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
-    if (recoveries_[unit].in_recovery && (with_standing || !is_standing(recoveries_[unit]))) {
+    const Recovery& recovery = recoveries_[unit];
+    const bool left_out =
+        (!with_coarse && is_for(recovery, RiskKind::coarse)) || (!with_filling && is_for(recovery, RiskKind::fill));
+    if (recovery.in_recovery && !left_out) {
       units.push_back(unit);
     }
   }
@@ -635,10 +647,13 @@ std::vector<std::size_t> Controller::units_in_recovery(bool with_standing) const
 
 // "5. The units now in recovery are those of step t+1." "the decision lists all units in standing recovery after it."
 void Controller::list_recoveries(Decision& decision) const {
-  decision.recovered = units_in_recovery(true);
+  decision.recovered = units_in_recovery();
   for (const std::size_t unit : decision.recovered) {
     if (is_standing(recoveries_[unit])) {
       decision.standing.push_back(unit);
+    }
+    if (is_for(recoveries_[unit], RiskKind::fill)) {
+      decision.filling.push_back(unit);
     }
   }
   for (std::vector<std::size_t>* list : {&decision.admitted, &decision.denied, &decision.released}) {
@@ -686,11 +701,11 @@ void Controller::start_recovery(std::size_t unit, RiskKind kind) {
 }
 
 // "A standing recovery ... has no lock"
-void Controller::start_standing(std::size_t unit, double key) {
+void Controller::start_standing(std::size_t unit, const Claim& claim) {
   Recovery& recovery = recoveries_[unit];
   recovery.in_recovery = true;
-  recovery.admitted_for = RiskKind::coarse;
-  recovery.key = key;
+  recovery.admitted_for = claim.kind;
+  recovery.key = claim.key;
   recovery.left = 0;
   recovery.steps_in_recovery = 0;  // "those after its admission"
 }

@@ -54,6 +54,7 @@ struct Options {
   // Of "Standing recovery" (naive_levels.h).
   double coarse_error = 0.2;
   double coarse_factor = 2;
+  double coarse_fill = 0.2;
 
   static Options paper() {
     Options options;
@@ -67,11 +68,12 @@ struct Options {
     options.selector = "norms";
     options.max_trials = 0;
     options.coarse_error = 0;
+    options.coarse_fill = 0;
     return options;
   }
 };
 
-enum class RiskKind { none, non_finite, rise, fall, error, coarse };
+enum class RiskKind { none, non_finite, rise, fall, error, coarse, fill };
 
 // What the page does not define is left empty: all three of a 0 and of no sample; delta and fall of a non-finite norm
 // and of the first sample (k = 0).
@@ -92,11 +94,14 @@ struct Candidate {
   RiskKind kind = RiskKind::none;
 };
 
-// What a review of standing recoveries knows of each unit: its key, none where it is not coarse.
-struct Review {
-  std::vector<std::optional<double>> keys_in_standing_recovery;  // if it is in standing recovery
-  std::vector<std::optional<double>> keys_of_others;             // if it is not
+// For what a unit may be in standing recovery: it is coarse, or it fills.
+struct Claim {
+  RiskKind kind = RiskKind::none;
+  double key = 0;
 };
+
+// What a review of standing recoveries knows of each unit: none where it is neither coarse nor filling.
+using Review = std::vector<std::optional<Claim>>;
 
 // Indices are in ascending order.
 struct Decision {
@@ -108,7 +113,8 @@ struct Decision {
   std::vector<std::size_t> recovered;  // after it, acute and standing
   std::vector<std::size_t> standing;   // of these, the standing ones
   std::vector<std::size_t> displaced;  // of those released, the standing ones that gave their place to a candidate
-  std::vector<std::size_t> replaced;   // and those that gave it to a coarse unit
+  std::vector<std::size_t> replaced;   // and those that gave it to another standing recovery
+  std::vector<std::size_t> filling;    // of the standing ones, those that fill
   std::vector<Signals> signals;
   double centre = 1;
 };
@@ -154,7 +160,10 @@ class Controller {
   std::vector<double> ratios(std::size_t unit) const { return oldest_first(histories_.at(unit).ratios); }
   std::vector<double> inverses(std::size_t unit) const { return oldest_first(histories_.at(unit).inverses); }
   bool in_recovery(std::size_t unit) const { return recoveries_.at(unit).in_recovery; }
-  bool in_standing_recovery(std::size_t unit) const { return is_standing(recoveries_.at(unit)); }
+  // For what the unit is in standing recovery; none: it is not.
+  RiskKind standing_for(std::size_t unit) const {
+    return is_standing(recoveries_.at(unit)) ? recoveries_.at(unit).admitted_for : RiskKind::none;
+  }
 
   // "full is one with max_o above 0 of which acute recoveries with more than one step left have all max_o places"
   bool is_full(std::int64_t steps = 1) const;
@@ -222,24 +231,28 @@ class Controller {
                Decision& decision);
   std::vector<Candidate> candidates_by_norms(const Decision& decision, std::int64_t doubt) const;
   void admit(std::vector<Candidate> candidates, Decision& decision);
-  void admit_standing(const Review& review, Decision& decision);
+  void admit_standing(const Review& review, RiskKind kind, Decision& decision);
   bool replaces(std::size_t unit, double key, std::size_t other) const;
-  void make_room(std::size_t candidate, Decision& decision);
-  std::optional<std::size_t> standing_with_lowest_key() const;
+  void make_room(std::size_t candidate, bool coarse_ones_too, Decision& decision, std::vector<std::size_t>& ended);
+  std::optional<std::size_t> lowest_key(RiskKind kind) const;
   void end_standing(std::size_t unit, Decision& decision);
-  std::vector<std::size_t> units_in_recovery(bool with_standing) const;
+  std::vector<std::size_t> units_in_recovery(bool with_coarse, bool with_filling) const;
+  std::vector<std::size_t> units_in_recovery() const { return units_in_recovery(true, true); }
   void list_recoveries(Decision& decision) const;
   bool fits(std::size_t candidate, const std::vector<std::size_t>& recovered) const;
   void start_recovery(std::size_t unit, RiskKind kind);
-  void start_standing(std::size_t unit, double key);
+  void start_standing(std::size_t unit, const Claim& claim);
   void fill_bucket();
   std::int64_t free_but_for(std::int64_t reruns, const std::vector<std::size_t>& without) const;
   bool cap_has_room(std::size_t unit, std::int64_t steps, const std::vector<std::size_t>& without) const;
   bool may_stand(std::size_t unit, const std::vector<std::size_t>& without) const;
 
-  // "A standing recovery is one for the kind coarse."
+  // "A standing recovery is one for the kind coarse or fill."
   static bool is_standing(const Recovery& recovery) {
-    return recovery.in_recovery && recovery.admitted_for == RiskKind::coarse;
+    return is_for(recovery, RiskKind::coarse) || is_for(recovery, RiskKind::fill);
+  }
+  static bool is_for(const Recovery& recovery, RiskKind kind) {
+    return recovery.in_recovery && recovery.admitted_for == kind;
   }
 
   std::vector<Unit> units_;

@@ -129,6 +129,7 @@ Options to_options(const json& object) {
       {"error_beta", &options.error_beta},
       {"coarse_error", &options.coarse_error},
       {"coarse_factor", &options.coarse_factor},
+      {"coarse_fill", &options.coarse_fill},
   };
   const std::map<std::string, std::int64_t*> integers = {
       {"window", &options.window},

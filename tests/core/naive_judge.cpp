@@ -431,7 +431,11 @@ std::optional<Review> Judge::review(const Decision& observed) const {
     return std::nullopt;
   }
   // "It uses the levels that the decisions before it have left."
-  return levels_.review(decisions_);
+  std::vector<RiskKind> standing;
+  for (std::size_t unit = 0; unit < controller_.size(); ++unit) {
+    standing.push_back(controller_.standing_for(unit));
+  }
+  return levels_.review(decisions_, standing);
 }
 
 // "The plan of a plain step names the units in recovery for which the sum of step number and index of the unit is a

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The naive second implementation of "Levels" and "Coarse units": see naive_levels.h. Quoted comments are sentences of
-// docs/algorithm.md.
+// The naive second implementation of "Levels", "Coarse units" and "Filling units": see naive_levels.h. Quoted comments
+// are sentences of docs/algorithm.md.
 #include "naive_levels.h"
 
 #include <algorithm>
@@ -82,8 +82,8 @@ std::optional<double> Levels::median(std::int64_t decision, std::size_t site) co
 }
 
 // "A unit is coarse if one of its sites is."
-std::optional<double> Levels::key(std::int64_t decision, std::size_t unit, double f,
-                                  const std::vector<std::optional<double>>& medians) const {
+std::optional<double> Levels::coarse_key(std::int64_t decision, std::size_t unit, double f,
+                                         const std::vector<std::optional<double>>& medians) const {
   std::optional<double> largest;
   for (std::size_t site = 0; site < levels_.at(unit).size(); ++site) {
     const std::optional<double> level = known(decision, unit, site);
@@ -106,16 +106,58 @@ std::optional<double> Levels::key(std::int64_t decision, std::size_t unit, doubl
   return largest;
 }
 
-Review Levels::review(std::int64_t decision) const {
+// "a unit that is not coarse fills if a site of it with a known level and a median has L >= lg(f * coarse_fill) ... and
+// its key is above 0"
+std::optional<double> Levels::filling_key(std::int64_t decision, std::size_t unit, double f,
+                                          const std::vector<std::optional<double>>& medians) const {
+  bool large = false;
+  double key = 0;
+  for (std::size_t site = 0; site < levels_.at(unit).size(); ++site) {
+    const std::optional<double> level = known(decision, unit, site);
+    const std::optional<double> median = medians[site];
+    if (!level || !median) {
+      continue;
+    }
+    large = large || *level >= lg(f * options_.coarse_fill);
+    // "the sum over its sites with a known level and a median, in their order, of ex(L) * ex(L) - ex(median) *
+    // ex(median) as far as that is above 0"
+    const double part = ex(*level) * ex(*level) - ex(*median) * ex(*median);
+    if (part > 0) {
+      key = key + part;
+    }
+  }
+  // "divided by its cost where max_cost < 1"
+  if (options_.max_cost < 1) {
+    key /= static_cast<double>(units_.at(unit).cost);
+  }
+  if (!large || !(key > 0)) {
+    return std::nullopt;
+  }
+  return key;
+}
+
+Review Levels::review(std::int64_t decision, const std::vector<RiskKind>& standing) const {
   std::vector<std::optional<double>> medians;
   for (std::size_t site = 0; !levels_.empty() && site < levels_[0].size(); ++site) {
     medians.push_back(median(decision, site));
   }
-  Review review;
-  // "With f = 0.75 for a unit that is in standing recovery as the decision begins, and 1 for others"
+  Review review(units_.size());
+  bool some_unit_is_coarse = false;
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
-    review.keys_in_standing_recovery.push_back(key(decision, unit, 0.75, medians));
-    review.keys_of_others.push_back(key(decision, unit, 1, medians));
+    // "With f = 0.75 for a unit that is in standing recovery for coarse as the decision begins, and 1 for others"
+    const double f = standing.at(unit) == RiskKind::coarse ? 0.75 : 1;
+    if (const std::optional<double> key = coarse_key(decision, unit, f, medians)) {
+      review[unit] = Claim{RiskKind::coarse, *key};
+      some_unit_is_coarse = true;
+    }
+  }
+  // "Where some unit is coarse and coarse_fill > 0"
+  for (std::size_t unit = 0; some_unit_is_coarse && options_.coarse_fill > 0 && unit < units_.size(); ++unit) {
+    // "f = 0.75 for a unit that is in standing recovery as the decision begins (coarse or filling)"
+    const double f = standing.at(unit) == RiskKind::none ? 1 : 0.75;
+    if (const std::optional<double> key = filling_key(decision, unit, f, medians); key && !review[unit]) {
+      review[unit] = Claim{RiskKind::fill, *key};
+    }
   }
   return review;
 }

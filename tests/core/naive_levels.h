@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A naive second implementation of "Levels" and "Coarse units" of docs/algorithm.md, written from that page alone: see
-// naive_controller.h for its manners.
+// A naive second implementation of "Levels", "Coarse units" and "Filling units" of docs/algorithm.md, written from that
+// page alone: see naive_controller.h for its manners.
 #pragma once
 
 #include <cstddef>
@@ -26,8 +26,9 @@ class Levels {
   // The level, where it is known in this decision.
   std::optional<double> known(std::int64_t decision, std::size_t unit, std::size_t site) const;
 
-  // Which units are coarse in this decision, with their keys.
-  Review review(std::int64_t decision) const;
+  // Which units are coarse or fill in this decision, with their keys; `standing`: for what each unit is in standing
+  // recovery as it begins, none for the others.
+  Review review(std::int64_t decision, const std::vector<RiskKind>& standing) const;
 
   // Whether the next error of the site starts anew.
   bool is_forgotten(std::int64_t decision, std::size_t unit, std::size_t site) const {
@@ -49,8 +50,10 @@ class Levels {
   static double level_of(const Level& state) { return state.l / (1 - state.p); }
   static bool is_recent(const Level& state, std::int64_t decision);
   std::optional<double> median(std::int64_t decision, std::size_t site) const;
-  std::optional<double> key(std::int64_t decision, std::size_t unit, double f,
-                            const std::vector<std::optional<double>>& medians) const;
+  std::optional<double> coarse_key(std::int64_t decision, std::size_t unit, double f,
+                                   const std::vector<std::optional<double>>& medians) const;
+  std::optional<double> filling_key(std::int64_t decision, std::size_t unit, double f,
+                                    const std::vector<std::optional<double>>& medians) const;
 
   std::vector<Unit> units_;
   Options options_;

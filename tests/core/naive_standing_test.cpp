@@ -538,6 +538,41 @@ TEST_F(NaiveStanding, AForcedUnitIsAPeerButIsNotAdmitted) {
   EXPECT_TRUE(decision(99).standing.empty()) << "four levels without it";
 }
 
+TEST_F(NaiveStanding, AUnitThatFillsHasTheSquaresBeyondTheMediansAsItsKey) {
+  options_.max_o = 3;
+  errors_ = {0.5, 0.25, 0.375, 0.1875, 0.1875, 0.1875};  // coarse: 0.5 alone
+  EXPECT_EQ(decision(39).standing, (Indices{0, 1, 2}));
+  EXPECT_EQ(judge_->controller().standing_for(0), RiskKind::coarse);
+  EXPECT_EQ(judge_->controller().standing_for(1), RiskKind::fill);
+  EXPECT_NEAR(judge_->controller().key(1), 0.0625 - 0.03515625, 1e-12);
+  EXPECT_NEAR(judge_->controller().key(2), 0.140625 - 0.03515625, 1e-12);
+}
+
+TEST_F(NaiveStanding, NobodyFillsWhereNobodyIsCoarse) {
+  options_.max_o = 3;
+  errors_ = {0.35, 0.25, 0.3, 0.1875, 0.1875, 0.1875};
+  EXPECT_TRUE(decision(199).standing.empty());
+}
+
+TEST_F(NaiveStanding, ACandidateTakesThePlaceOfTheFillingUnitWithTheLowestKey) {
+  options_.max_o = 3;
+  errors_ = {0.5, 0.25, 0.375, 0.1875, 0.1875, 0.1875};
+  decision(39);
+  const Decision result = decision_with_rise(45, 4);
+  EXPECT_EQ(result.admitted, Indices{4});
+  EXPECT_EQ(result.released, Indices{1});
+  EXPECT_EQ(result.standing, (Indices{0, 2}));
+}
+
+TEST_F(NaiveStanding, ACoarseUnitTakesThePlaceOfAFillingOneAtOnce) {
+  options_.max_o = 2;
+  errors_ = {0.5, 0.25, 0.375, 0.1875, 0.1875, 0.1875};
+  EXPECT_EQ(decision(39).standing, (Indices{0, 2}));
+  errors_[5] = 4;  // from then on its level rises by a twentieth per decision: 1 above the median after 20
+  EXPECT_EQ(decision(79).standing, (Indices{0, 5}));
+  EXPECT_EQ(judge_->controller().standing_for(5), RiskKind::coarse);
+}
+
 TEST_F(NaiveStanding, ThePlanOfAPlainStepNamesWhomItMeasures) {
   options_.max_o = 2;
   decision(39);

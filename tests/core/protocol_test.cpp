@@ -437,12 +437,13 @@ TEST(OptionEffect, WhatChangesNothingIsSaidWithItsReason) {
 
   Options never_stands;
   never_stands.coarse_error = 0;
-  for (const char* option : {"coarse_error", "coarse_factor"}) {
+  for (const char* option : {"coarse_error", "coarse_factor", "coarse_fill"}) {
     EXPECT_EQ(why_without_effect(option, fresh, norms_only()), "errors of low paths are not measured here") << option;
     EXPECT_EQ(why_without_effect(option, by_norms, full), "") << option;
   }
   EXPECT_EQ(why_without_effect("coarse_error", never_stands, norms_only()), "");
   EXPECT_EQ(why_without_effect("coarse_factor", never_stands, full), "coarse_error is 0");
+  EXPECT_EQ(why_without_effect("coarse_fill", never_stands, full), "coarse_error is 0");
 
   Options idle_guard;
   idle_guard.guard = Guard::replay;

@@ -76,13 +76,15 @@ inline Options random_options(Random& random) {
   if (sometimes()) options.error_warmup = random.pick({1, 2, 20});
   options.coarse_error = random.pick({0.0, 0.01, 0.01, 0.02, 0.02, 0.2});  // most errors are between 0.007 and 0.05
   if (sometimes()) options.coarse_factor = random.pick({1.0, 1.2, 2.0});
+  options.coarse_fill = random.pick({0.0, 0.005, 0.02, 0.2});
   return options;
 }
 
 /// Makes standing recoveries frequent: for runs in which errors are measured often.
 inline void favour_standing(Random& random, Options& options) {
   options.coarse_error = random.pick({0.005, 0.01, 0.02});
-  options.coarse_factor = random.pick({1.0, 1.2, 1.5});
+  options.coarse_factor = random.pick({1.0, 1.2, 1.5, 3.0});
+  options.coarse_fill = random.pick({0.0, 0.005, 0.01, 0.015});
   options.max_o = random.pick({1.0, 2.0, 3.0, 0.3, 0.6, 1000.0});
   options.group_max = random.pick({0, 1, 1, 2});
   options.lock_steps = random.pick({2, 3, 10});

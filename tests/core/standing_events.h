@@ -35,13 +35,24 @@ class StandingEvents {
       counts["standing: ended by a review"] += times(ended);
       counts["standing: ended and admitted"] += times(ended && std::ranges::count(decision.admitted, unit) > 0);
     }
+    for (const std::size_t unit : decision.filling) {
+      counts["standing: fills"] += times(std::ranges::count(before_, unit) == 0);
+      counts["standing: fills after it was coarse"] +=
+          times(std::ranges::count(before_, unit) > 0 && std::ranges::count(filling_before_, unit) == 0);
+    }
+    for (const std::size_t unit : filling_before_) {
+      const bool stands = std::ranges::count(decision.standing, unit) > 0;
+      counts["standing: coarse after it filled"] += times(stands && std::ranges::count(decision.filling, unit) == 0);
+      counts["standing: filling one replaced"] += times(std::ranges::count(decision.replaced, unit) > 0);
+    }
+    filling_before_ = decision.filling;
     before_ = decision.standing;
     acute_before_.clear();
     std::ranges::set_difference(decision.recovered, decision.standing, std::back_inserter(acute_before_));
   }
 
  private:
-  std::vector<std::size_t> before_, acute_before_;
+  std::vector<std::size_t> before_, filling_before_, acute_before_;
 };
 
 }  // namespace gnmr::testing

@@ -155,6 +155,74 @@ TEST_F(Standing, ASmallerBudgetEndsTheLowestKeysAndTheOptionAtZeroAll) {
   EXPECT_TRUE(without.recovered().empty());
 }
 
+/// Beside the coarse unit 5, unit 2 has large errors, unit 4 larger ones; both are less than twice the median.
+class Filling : public Standing {
+ protected:
+  Filling() { errors_ = {0.15, 0.15, 0.24, 0.15, 0.27, 0.7}; }
+
+  static Options options(double max_o) {
+    Options options = Standing::options(max_o);
+    options.selector = Selector::norms;
+    return options;
+  }
+};
+
+TEST_F(Filling, WhatCoarseUnitsLeaveGoesToTheLargestErrors) {
+  const auto standing_with = [this](double max_o, double fill) {
+    step_ = 1;
+    Options given = options(max_o);
+    given.coarse_fill = fill;
+    Controller controller(six_units(), given, backend());
+    run_to(controller, 400);
+    return standing_;
+  };
+  EXPECT_EQ(standing_with(1, 0.2), (std::vector<UnitIndex>{5}));
+  EXPECT_EQ(standing_with(2, 0.2), (std::vector<UnitIndex>{4, 5}));
+  EXPECT_EQ(standing_with(5, 0.2), (std::vector<UnitIndex>{2, 4, 5})) << "0.15 is not large";
+  EXPECT_EQ(standing_with(5, 0.25), (std::vector<UnitIndex>{4, 5}));
+  EXPECT_EQ(standing_with(5, 0), (std::vector<UnitIndex>{5}));
+  errors_ = {0.45, 0.45, 0.5, 0.6, 0.55, 0.7};
+  EXPECT_TRUE(standing_with(5, 0.2).empty()) << "errors are alike, however large";
+}
+
+TEST_F(Filling, TheyGiveTheirPlaceToCoarseUnitsAtOnce) {
+  Controller controller(six_units(), options(2), backend());
+  run_to(controller, 40);
+  EXPECT_EQ(standing_, (std::vector<UnitIndex>{4, 5}));
+  errors_[0] = 1.5;
+  run_to(controller, 80);
+  EXPECT_EQ(standing_, (std::vector<UnitIndex>{0, 5})) << "although unit 4 has not stood for a hundred decisions";
+}
+
+TEST_F(Filling, TheyStayAtThreeQuartersAndEndWithTheLastCoarseUnit) {
+  Controller controller(six_units(), options(5), backend());
+  run_to(controller, 40);
+  EXPECT_EQ(standing_, (std::vector<UnitIndex>{2, 4, 5}));
+  errors_[2] = 0.16;  // above 0.15, below 0.2
+  run_to(controller, 1200);
+  EXPECT_EQ(standing_, (std::vector<UnitIndex>{2, 4, 5}));
+  errors_[5] = 0.17;
+  run_to(controller, 2400);
+  EXPECT_TRUE(standing_.empty());
+}
+
+TEST_F(Filling, StatesKeepThemAndSmallerBudgetsEndThemFirst) {
+  Controller first(six_units(), options(4), backend());
+  run_to(first, 60);
+  const ControllerState state = first.save();
+  EXPECT_EQ(state.units[4].admitted_for, RiskKind::fill);
+  EXPECT_EQ(state.units[5].admitted_for, RiskKind::coarse);
+  Controller same(six_units(), options(4), backend());
+  EXPECT_TRUE(same.restore(state).exact());
+  EXPECT_EQ(same.save(), state);
+  Controller smaller(six_units(), options(2), backend());
+  EXPECT_EQ(smaller.restore(state).released_units, std::vector<std::string>{"c"});
+  Options without = options(4);
+  without.coarse_fill = 0;
+  Controller empty(six_units(), without, backend());
+  EXPECT_EQ(empty.restore(state).released_units, (std::vector<std::string>{"c", "e"}));
+}
+
 TEST_F(Standing, AStateThatNoControllerWroteIsRefused) {
   Controller first(six_units(), options(), backend());
   run_to(first, 60);

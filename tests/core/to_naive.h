@@ -44,7 +44,7 @@ inline bool same_decision(const Decision& ours, const naive::Decision& theirs) {
   return ours.common == theirs.common && to_sizes(ours.admitted) == theirs.admitted &&
          to_sizes(ours.denied) == theirs.denied && to_sizes(ours.futile) == theirs.futile &&
          to_sizes(ours.released) == theirs.released && to_sizes(ours.recovered) == theirs.recovered &&
-         to_sizes(ours.standing) == theirs.standing;
+         to_sizes(ours.standing) == theirs.standing && to_sizes(ours.filling) == theirs.filling;
 }
 
 /// The cap on high precision has as much left.
@@ -65,9 +65,11 @@ inline bool same_levels(const ControllerState& ours, const naive::Judge& theirs)
            same_bits(ours.levels[i].sum, forgotten ? 0 : theirs.levels().l(unit, site));
   }
   for (std::size_t unit = 0; unit < ours.units.size(); ++unit) {
-    const bool standing = ours.units[unit].in_recovery && ours.units[unit].admitted_for == RiskKind::coarse;
-    same = same && standing == theirs.controller().in_standing_recovery(unit) &&
-           (!standing || same_bits(ours.units[unit].standing_key, theirs.controller().key(unit)));
+    const RiskKind kind = ours.units[unit].in_recovery ? ours.units[unit].admitted_for : RiskKind::none;
+    const naive::RiskKind standing = theirs.controller().standing_for(unit);
+    same = same && (kind == RiskKind::coarse) == (standing == naive::RiskKind::coarse) &&
+           (kind == RiskKind::fill) == (standing == naive::RiskKind::fill) &&
+           (!is_standing(kind) || same_bits(ours.units[unit].standing_key, theirs.controller().key(unit)));
   }
   return same;
 }

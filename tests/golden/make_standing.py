@@ -170,6 +170,27 @@ def odd() -> None:
     scene.write(range(1, 221), norm, error, {"selector": "evidence-alarm", "max_o": 2, "coarse_factor": 3})
 
 
+def fill() -> None:
+    """Large errors fill what two coarse offenders leave; faults, a third offender and a worse filler take places."""
+    scene = Scene("standing_fill", units=9, sites=2, seed=9)
+
+    def norm(step: int, unit: int) -> float:
+        return 6.0 if (step, unit) in [(75, 8), (76, 0), (130, 6)] else 1.0
+
+    def error(step: int, unit: int, site: int) -> float:
+        usual = 7.0 if site == 0 else 2.0
+        large = {(1, 0): 30.0, (3, 1): 14.0, (2, 0): 11.5, (4, 0): 12.5, (5, 0): 10.6}
+        if (unit, site) == (7, 0) and step >= 150:
+            return 30.0
+        if (unit, site) == (8, 0) and step >= 200:
+            return 13.2
+        if unit in (1, 3, 7) and step >= 320:
+            return usual
+        return large.get((unit, site), usual)
+
+    scene.write(range(1, 481), norm, error, {"selector": "norms", "max_o": 4, "max_lock_steps": 20})
+
+
 if __name__ == "__main__":
     chronic()
     norms()
@@ -177,3 +198,4 @@ if __name__ == "__main__":
     places()
     partial()
     odd()
+    fill()

@@ -43,6 +43,28 @@ void journal_step(JournalWriter& journal, Controller& controller, std::int64_t s
 
 JournalSettings direct(const std::string& path) { return {.path = path, .in_background = false}; }
 
+TEST(JournalWriter, StandingRecoveriesSayWhetherTheyFill) {
+  const test::TemporaryFolder folder;
+  const std::string path = folder.file("run.jsonl");
+  Options options;
+  options.max_o = 2;
+  Controller controller(units(6), options, {.can_rerun = false, .sites = 1});
+  JournalWriter journal(direct(path));
+  const std::vector<double> norms(6, 1.0);
+  const std::vector<double> errors{0.15, 0.15, 0.25, 0.15, 0.5, 0.15};
+  for (int step = 1; step <= 40; ++step) {
+    const Outcome& outcome = gnmr::testing::run_step(controller, {.step = step, .norms = norms, .errors = errors});
+    journal.step(controller, outcome.alarm, outcome.decision, {});
+  }
+  journal.close();
+  std::vector<std::string> events;
+  const Journal read = read_journal(path);
+  for (const JournalEvent& event : read.steps.back().events) {
+    events.push_back(event.unit + " " + std::string(to_string(event.event)));
+  }
+  EXPECT_EQ(events, (std::vector<std::string>{"u2 filling", "u4 standing"}));
+}
+
 TEST(JournalWriter, WhatIsWrittenIsReadBack) {
   const test::TemporaryFolder folder;
   const std::string path = folder.file("run.jsonl");

@@ -378,7 +378,7 @@ TEST(StateFile, HostileFilesWithAGoodChecksumAreErrors) {
       {"recovery", [](Payloads& p) { p.recovery += "x"; }},
       {"fit", [](Payloads& p) { p.recovery.pop_back(); }},
       {"flags", [](Payloads& p) { p.recovery[20] = 16; }},
-      {"kind", [](Payloads& p) { p.recovery[21] = 6; }},
+      {"kind", [](Payloads& p) { p.recovery[21] = 7; }},
       {"progress", [](Payloads& p) { p.progress.pop_back(); }},
       {"progress", [](Payloads& p) { p.progress += "x"; }},
       {"beta", [&](Payloads& p) { p.options = option("beta", 2, 1); }},

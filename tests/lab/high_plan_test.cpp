@@ -37,6 +37,8 @@ ControllerState state_with(const std::vector<Unit>& units, const std::vector<dou
 
 class HighPlanTest : public ::testing::Test {
  protected:
+  HighPlanTest() { options_.coarse_fill = 0; }
+
   HighPlan plan(double max_o) {
     options_.max_o = max_o;
     return plan_high_units(units_, state_with(units_, errors_, options_), options_);
@@ -68,24 +70,29 @@ TEST_F(HighPlanTest, CoarseUnitsAreChosenByKeyWithinTheBudget) {
 }
 
 TEST_F(HighPlanTest, IsWhatStandingRecoveryComesTo) {
-  options_.max_o = 3;
-  Controller controller(units_, options_, {.can_rerun = false, .sites = 2});
-  const std::vector<double> norms(units_.size(), 1.0);
-  for (int step = 1; step <= 60; ++step) {
-    controller.begin(step);
-    controller.report({.step = step, .norms = norms, .errors = errors_});
+  for (const double fill : {0.0, 0.2}) {
+    options_.max_o = 3;
+    options_.coarse_fill = fill;
+    Controller controller(units_, options_, {.can_rerun = false, .sites = 2});
+    const std::vector<double> norms(units_.size(), 1.0);
+    for (int step = 1; step <= 60; ++step) {
+      controller.begin(step);
+      controller.report({.step = step, .norms = norms, .errors = errors_});
+    }
+    std::string flags = "--always-high";
+    for (const UnitIndex unit : controller.recovered()) flags += " " + units_[unit].name;
+    EXPECT_EQ(controller.recovered().size(), fill > 0 ? 3U : 2U);
+    EXPECT_EQ(plan_flags(plan(3)), flags);
   }
-  std::string flags = "--always-high";
-  for (const UnitIndex unit : controller.recovered()) flags += " " + units_[unit].name;
-  EXPECT_EQ(plan_flags(plan(3)), flags);
 }
 
 TEST_F(HighPlanTest, SpareBudgetIsFilledByTheMostSquaredErrorAboveTheMedians) {
-  // Beside the coarse units 2 and 4: unit 5 exceeds a median by more than unit 3, unit 1 is below coarse_error.
+  // Beside the coarse units 2 and 4: unit 5 exceeds a median by more than unit 3, unit 1 is below coarse_fill.
+  options_.coarse_fill = 0.2;
   errors_ = {0.1, 0.2, 0.1, 0.19, 0.1, 0.8, 0.1, 0.22, 0.4, 0.2, 0.1, 0.25, kNan, kNan};
   const auto filled = [&](double max_o) {
     options_.max_o = max_o;
-    return plan_high_units(units_, state_with(units_, errors_, options_), options_, SpareBudget::fill);
+    return plan_high_units(units_, state_with(units_, errors_, options_), options_);
   };
   EXPECT_EQ(plan_flags(filled(2)), "--always-high u2 u4");
   EXPECT_EQ(plan_flags(filled(3)), "--always-high u2 u4 u5");
