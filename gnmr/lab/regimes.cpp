@@ -147,16 +147,15 @@ const std::vector<Regime>& regimes() {
                       R"({"format": "e2m1", "scaling": "mx"})")},
       {"long", "FP8 with delayed scaling, five times as many steps", {"recipe=fp8-delayed", "steps=2000"}},
       {"cached-weight",
-       "Semi-natural, RE-ENACTED BUG: from step 60 on weights keep their FP8 data while scales are renewed (four "
-       "layers)",
+       "Semi-natural, RE-ENACTED BUG: from step 60 on four layers keep their weights' FP8 data while scales are "
+       "renewed",
        reenacted_bug("cached-weight")},
       {"missed-amax",
-       "Semi-natural, RE-ENACTED BUG: from step 60 on gradients' amaxes are not taken in, as under recomputation "
-       "(four)",
+       "Semi-natural, RE-ENACTED BUG: from step 60 on scales of gradients stay 1 in four layers, as under "
+       "recomputation",
        reenacted_bug("missed-amax")},
       {"wrong-amax",
-       "Semi-natural, RE-ENACTED BUG: from step 60 on scales are made of a neighbour's amaxes, as of wrong ranks "
-       "(four)",
+       "Semi-natural, RE-ENACTED BUG: from step 60 on four layers have a neighbour's amaxes, as of the wrong ranks",
        reenacted_bug("wrong-amax")},
       {"transplanted-outliers",
        "Semi-natural, TRANSPLANTED OUTLIERS: INT8 per tensor; at step 200 four channels of each SwiGLU become 64 times "

@@ -231,6 +231,18 @@ TEST_F(SuiteTest, ADamagedFileIsNamed) {
   EXPECT_NE(refusal(again).find("suite.json"), std::string::npos);
 }
 
+TEST(Regimes, WhatIsNotNaturalIsCalledSo) {
+  int semi_natural = 0;
+  for (const Regime& regime : regimes()) {
+    const ExperimentSettings experiment = settings_from_texts(regime.texts).experiment;
+    const bool is_called_so = regime.about.starts_with("Semi-natural");
+    semi_natural += is_called_so ? 1 : 0;
+    EXPECT_EQ(is_called_so || regime.about.find("INJECTED") != std::string::npos, experiment.is_wanted())
+        << regime.name;
+  }
+  EXPECT_EQ(semi_natural, 4);
+}
+
 TEST(Regimes, NamesAreKnownAndEveryCombinationIsValid) {
   for (const Regime& regime : regimes()) {
     EXPECT_EQ(find_regime(regime.name).name, regime.name);
