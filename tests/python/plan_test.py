@@ -50,6 +50,8 @@ def test_chronic_units_are_those_above_the_median() -> None:
     assert [unit.coarse for unit in plan.units] == coarse.tolist() and np.flatnonzero(coarse).tolist() == list(FAULTY)
     assert plan.high == list(NAMES) and [unit.name for unit in plan.units if unit.high] == plan.high
     excess = np.nansum(np.clip(expected**2 - medians**2, 0, None), axis=1)
+    large = (expected > 0.2).any(axis=1) & (excess > 0)
+    assert [unit.fills for unit in plan.units] == (large & ~coarse).tolist()
     assert plan.removed_share == pytest.approx(excess[list(FAULTY)].sum() / excess.sum(), abs=0.01)
     costs = np.array([unit.cost for unit in ctl.units])
     assert plan.cost_share == pytest.approx(costs[list(FAULTY)].sum() / costs.sum())
