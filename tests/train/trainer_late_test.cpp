@@ -19,9 +19,10 @@
 namespace gnmr::train {
 namespace {
 
-using nn::testing::Site;
 using testing::finish;
 using testing::FinishedRun;
+using testing::late_settings;
+using testing::nan_in;
 using testing::Recorder;
 using testing::same_weights;
 using testing::SmallRuns;
@@ -29,25 +30,12 @@ using testing::trials_of;
 using testing::Trouble;
 using testing::with;
 
-run::TrainSettings late_settings(const SmallRuns& runs, const std::string& name) {
-  run::TrainSettings settings = testing::trial_settings(runs, name);
-  settings.patrol = 0;                     // the gate goes by norms
-  settings.options.warmup_samples = 1000;  // and only by what is not finite: the norms of so small a model jump
-  settings.options.lag = 1;
-  return settings;
-}
-
 /// What the journal says of a step's alarm.
 std::string alarm_of(const run::TrainSettings& settings, std::int64_t step) {
   for (const io::JournalStepEntry& entry : io::read_journal(settings.out + "/journal.jsonl").steps) {
     if (entry.number == step && entry.step) return entry.step->alarm;
   }
   return "no such step";
-}
-
-/// A low path that makes everything non-finite: the norms cannot miss it.
-Trouble nan_in(std::set<std::int64_t> batches) {
-  return {.steps = std::move(batches), .site = Site::after_product, .makes_nan = true};
 }
 
 TEST(TrainerLate, AHeldBatchComesAgainAndItsUnitGoesToRecovery) {
@@ -149,80 +137,6 @@ TEST(TrainerLate, AHeldBatchIsOneThatComesLaterInHighPrecision) {
   const FinishedRun by_hand =
       finish(settings, {}, ordered({{14, 12}, {15, 14}, {16, 15}, {17, 16}, {18, 17}, {19, 18}}, 12));
   EXPECT_TRUE(same_weights(done.weights, by_hand.weights));
-}
-
-/// The steps whose updates were made, by their batches.
-std::map<std::int64_t, std::vector<run::TrainLine>> updates_of(const FinishedRun& done) {
-  std::map<std::int64_t, std::vector<run::TrainLine>> updates;
-  for (const run::TrainLine& line : done.recorder.lines) {
-    if (line.applied) updates[run::batch_of(line)].push_back(line);
-  }
-  return updates;
-}
-
-/// Each of the batches 1 to `count` has made one update, and no other batch has run.
-void expect_all_batches(const FinishedRun& done, std::int64_t count, const std::string& what) {
-  const auto updates = updates_of(done);
-  EXPECT_EQ(updates.size(), static_cast<std::size_t>(count)) << what;
-  for (const auto& [batch, lines] : updates) EXPECT_EQ(lines.size(), 1u) << what << ", batch " << batch;
-  for (const run::TrainLine& line : done.recorder.lines) EXPECT_LE(run::batch_of(line), count) << what;
-  EXPECT_TRUE(done.outcome.finished) << what;
-}
-
-TEST(TrainerLate, ABatchHasTheRateThatItHasWithoutHolds) {
-  const SmallRuns runs;
-  run::TrainSettings settings = late_settings(runs, "calm");
-  settings.then_at = 15;
-  settings.then_lr = 0.002;
-  settings.options.max_trials = 100;
-  settings.options.max_o = 0;
-  const auto calm = updates_of(finish(settings, {}, with({})));
-  settings.out = runs.file("held");
-  const FinishedRun held = finish(settings, {}, with(nan_in({12, 15})));
-  ASSERT_EQ(held.outcome.control.held, 2u);
-  expect_all_batches(held, settings.steps, "12 and 15 held");
-  for (const auto& [batch, lines] : updates_of(held)) EXPECT_EQ(lines[0].lr, calm.at(batch)[0].lr) << batch;
-}
-
-TEST(TrainerLate, TheLastBatchesComeAgainAndNoneIsRunInTheirPlace) {
-  const SmallRuns runs;
-  for (const std::set<std::int64_t>& held : {std::set<std::int64_t>{20}, {19}, {19, 20}, {18, 20}, {18, 19, 20}}) {
-    std::string name;
-    for (const std::int64_t batch : held) name += "-" + std::to_string(batch);
-    run::TrainSettings settings = late_settings(runs, name);
-    settings.steps = 20;
-    settings.eval_every = 1;
-    settings.norms = true;
-    settings.options.max_trials = 100;
-    settings.options.max_o = 0;
-    const FinishedRun done = finish(settings, {}, with(nan_in(held)));
-    expect_all_batches(done, settings.steps, name);
-    EXPECT_EQ(done.outcome.control.held, held.size()) << name;
-    // Whoever reads the files knows by them that the run has ended (gnmr/lab/cell.h).
-    EXPECT_EQ(done.recorder.evals.back().step, done.outcome.last_step) << name;
-    EXPECT_EQ(done.recorder.lines.back().step, done.outcome.last_step) << name;
-    // From the last fresh batch on there is one evaluation.
-    const auto fresh = std::find_if(done.recorder.lines.begin(), done.recorder.lines.end(),
-                                    [&](const auto& line) { return run::batch_of(line) == settings.steps; });
-    const auto late = std::count_if(done.recorder.evals.begin(), done.recorder.evals.end(),
-                                    [&](const auto& line) { return line.step >= fresh->step; });
-    EXPECT_EQ(late, 1) << name;
-  }
-}
-
-TEST(TrainerLate, ARunHasAtMostOneStepMoreThanTwicePerBatch) {
-  const SmallRuns runs;
-  run::TrainSettings settings = late_settings(runs, "always");
-  settings.steps = 16;
-  settings.options.max_trials = 100;
-  settings.options.max_o = 0;
-  std::set<std::int64_t> all;
-  for (std::int64_t batch = 1; batch <= settings.steps; ++batch) all.insert(batch);
-  const FinishedRun done = finish(settings, {}, with(nan_in(all)));
-  expect_all_batches(done, settings.steps, "every batch held");
-  EXPECT_EQ(done.outcome.control.held, all.size());
-  EXPECT_EQ(done.recorder.lines.size(), 2 * all.size());
-  EXPECT_LE(done.outcome.last_step, 2 * settings.steps + 1);
 }
 
 TEST(TrainerLate, WithoutAnAlarmARunIsThatOfLagZero) {

@@ -136,4 +136,18 @@ inline std::vector<io::JournalTrial> trials_of(const run::TrainSettings& setting
   return trials;
 }
 
+/// A run with a gate that closes on what is not finite.
+inline run::TrainSettings late_settings(const SmallRuns& runs, const std::string& name) {
+  run::TrainSettings settings = trial_settings(runs, name);
+  settings.patrol = 0;                     // the gate goes by norms
+  settings.options.warmup_samples = 1000;  // and only by what is not finite: the norms of so small a model jump
+  settings.options.lag = 1;
+  return settings;
+}
+
+/// A low path that makes everything non-finite: the norms cannot miss it.
+inline Trouble nan_in(std::set<std::int64_t> batches) {
+  return {.steps = std::move(batches), .site = nn::testing::Site::after_product, .makes_nan = true};
+}
+
 }  // namespace gnmr::train::testing
