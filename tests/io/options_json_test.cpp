@@ -155,7 +155,7 @@ TEST(OptionsJson, MarkdownHasAnItemForEachOption) {
   }
   ASSERT_EQ(items.size(), kOptionCount);
   EXPECT_EQ(items[0], "- `beta` = 0.9 (`paper`: 0.9), [0, 1): decay of the historical mean");
-  EXPECT_TRUE(items[18].starts_with("- `selector` = auto (`paper`: norms), one of auto, norms, ")) << items[18];
+  EXPECT_TRUE(items[19].starts_with("- `selector` = auto (`paper`: norms), one of auto, norms, ")) << items[19];
   EXPECT_EQ(option_flag("max_lock_steps"), "--max-lock-steps");
 }
 
