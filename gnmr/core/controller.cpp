@@ -102,6 +102,14 @@ struct Controller::Impl {
 
   RerunRoom rerun_room() const { return {.window = reruns, .budget = budget}; }
 
+  /// Whether the decision after so many others is one of the first, in which hardly anything calls a trial.
+  bool is_early(std::uint64_t decisions) const {
+    return rules.selector == Selector::trial && 2 * decisions < 3 * static_cast<std::uint64_t>(options.warmup_samples);
+  }
+
+  /// Of the decision after so many others, by what is known now.
+  std::uint32_t doubt(std::uint64_t decisions) const { return is_early(decisions) ? kMostDoubt : reruns.doubt().value; }
+
   /// Lag 1: whether a gate that may close has limits of errors.
   bool gate_judges_errors() const { return is_late() && backend.can_hold && rules.selector == Selector::trial; }
   std::int64_t step() const { return plan.step; }
@@ -188,7 +196,11 @@ void Controller::Impl::judge(const StepReport& report, ErrorSource source) {
     errors.judge(report.errors, source, findings);
     std::erase_if(findings, [this](const Finding& finding) { return budget.is_in_recovery(finding.unit); });
   }
-  selection.find_candidates(findings);
+  auto asking = ErrorsThatAsk::all;
+  if (source == ErrorSource::patrol && rules.selector == Selector::trial) {
+    asking = is_early(budget.decisions()) ? ErrorsThatAsk::infinite : ErrorsThatAsk::clear;
+  }
+  selection.find_candidates(findings, asking);
 }
 
 /// Names the units in recovery whose turn it is, so that standing recoveries are confirmed or end.
@@ -308,7 +320,7 @@ void Controller::Impl::report_first_run(const StepReport& report) {
   judge(report, ErrorSource::patrol);
   const bool armed = plan.mode == Mode::armed;
   const bool may_rerun = armed && report.may_rerun && rerun_room().allows();
-  const Request& request = selection.choose(may_rerun, reruns.doubt().value);
+  const Request& request = selection.choose(may_rerun, doubt(budget.decisions()));
   outcome = {.step = report.step,
              .alarmed = request.alarmed,
              .dismissed = request.dismissed,
@@ -382,16 +394,18 @@ void Controller::Impl::plan_late(std::int64_t number) {
   }
   if (!backend.can_hold) return;
   state.flags.resize(units.size());
-  const int doubt = std::countr_zero(reruns.doubt().value) << gate_flag::kDoubtShift;
+  const std::uint64_t decisions = budget.decisions() + state.undecided.size() - 1;  // before that of the step
+  const int doubt_bits = std::countr_zero(doubt(decisions)) << gate_flag::kDoubtShift;
   for (UnitIndex unit = 0; unit < units.size(); ++unit) {
     const int free = budget.is_candidate(unit) ? gate_flag::kFree : 0;
     const int muted = signals.history().is_zero_muted(unit) ? gate_flag::kZeroMuted : 0;
-    state.flags[unit] = static_cast<std::uint8_t>(free | muted | doubt);
+    state.flags[unit] = static_cast<std::uint8_t>(free | muted | doubt_bits);
   }
   state.error_limits.clear();
   if (!gate_judges_errors() || planner.last()->hold == HoldRule::never) return;
   const bool only_for_trial = planner.last()->hold == HoldRule::for_trial && rules.guard != Guard::skip;
-  if (only_for_trial && budget.is_full_for(2)) {  // when the step is decided, too
+  const bool is_full = only_for_trial && budget.is_full_for(2);  // when the step is decided, too
+  if (is_full || is_early(decisions)) {
     state.error_limits.assign(errors.size(), std::numeric_limits<float>::infinity());
   } else {
     state.error_limits.assign(errors.patrol_limits().begin(), errors.patrol_limits().end());
@@ -459,7 +473,7 @@ void Controller::Impl::report_late(const StepReport& report) {
 /// A run that is no trial: held by its gate, or free.
 void Controller::Impl::settle_run(const PlannedStep& step, const StepReport& report) {
   judge(report, ErrorSource::patrol);
-  const Request& request = selection.choose(/*may_rerun=*/false, reruns.doubt().value);
+  const Request& request = selection.choose(/*may_rerun=*/false, doubt(budget.decisions()));
   outcome.findings = findings;
   outcome.alarmed = request.alarmed;
   outcome.dismissed = request.dismissed;

@@ -131,7 +131,8 @@ void ErrorHistory::keep_patrol_limits() {
 
 void ErrorHistory::update_patrol_limit(std::size_t index) {
   const auto site = static_cast<std::uint32_t>(index % sites());
-  patrol_limits_[index] = rounded_up(limit_of(site, reference_of(site, memory_[index], ErrorSource::patrol)));
+  const double limit = limit_of(site, reference_of(site, memory_[index], ErrorSource::patrol));
+  patrol_limits_[index] = rounded_up(kPatrolMargin * limit);
 }
 
 void ErrorHistory::forget() {
@@ -145,6 +146,12 @@ bool ErrorHistory::was_measured(UnitIndex unit) const {
   if (!judged_any_) return false;
   const double* const first = judged_.data() + index(unit, 0);
   return std::any_of(first, first + sites(), [](double error) { return !std::isnan(error); });
+}
+
+bool ErrorHistory::had_infinite(UnitIndex unit) const {
+  if (!judged_any_) return false;
+  const double* const first = judged_.data() + index(unit, 0);
+  return std::any_of(first, first + sites(), [](double error) { return std::isinf(error); });
 }
 
 double ErrorHistory::limit(UnitIndex unit, std::uint32_t site) const {

@@ -20,6 +20,9 @@
 
 namespace gnmr {
 
+/// An error of a patrol may be an estimate: it calls a trial above this many times its limit.
+inline constexpr double kPatrolMargin = 1.25;
+
 /// Where errors come from: only in a trial is a unit compared with the others.
 enum class ErrorSource : std::uint8_t { patrol, trial };
 
@@ -51,13 +54,17 @@ class ErrorHistory {
   /// Whether an error of the unit was judged last.
   bool was_measured(UnitIndex unit) const;
 
+  /// Whether an infinite error of the unit was.
+  bool had_infinite(UnitIndex unit) const;
+
   /// The limit of an error that was judged last; NaN where it was not.
   double limit(UnitIndex unit, std::uint32_t site) const;
 
   /// From here on `patrol_limits` are kept up to date.
   void keep_patrol_limits();
 
-  /// What an error of a patrol must not exceed, units x sites, each rounded up to a float; empty: they are not kept.
+  /// What an error of a patrol must not exceed (its limit times `kPatrolMargin`), units x sites, each rounded up to a
+  /// float; empty: they are not kept.
   std::span<const float> patrol_limits() const { return patrol_limits_; }
 
   /// The state of one unit, site by site.

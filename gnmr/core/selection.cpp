@@ -35,10 +35,12 @@ Selection::Selection(Selector selector, Guard guard, const NormSignals& signals,
   asking_.reserve(units);
 }
 
-void Selection::find_candidates(std::span<const Finding> findings) {
+void Selection::find_candidates(std::span<const Finding> findings, ErrorsThatAsk asking) {
   by_errors_.clear();
   for (const Finding& finding : findings) {
     if (!budget_.is_candidate(finding.unit)) continue;
+    if (asking == ErrorsThatAsk::clear && !(finding.excess > kPatrolMargin)) continue;
+    if (asking == ErrorsThatAsk::infinite && !errors_.had_infinite(finding.unit)) continue;
     by_errors_.push_back({.severity = finding.excess, .unit = finding.unit, .kind = RiskKind::error});
   }
   has_free_finding_ = !by_errors_.empty();

@@ -33,6 +33,9 @@ struct Request {
   bool clips = false;         // guard `clip`, where there is no trial
 };
 
+/// Which of the errors above their limits ask for something: `clear` ones by more than the patrol's noise.
+enum class ErrorsThatAsk : std::uint8_t { all, clear, infinite };
+
 /// Candidates and request of one step. The objects that it looks at must outlive it.
 class Selection {
  public:
@@ -43,7 +46,7 @@ class Selection {
   Guard guard() const { return guard_; }
 
   /// Takes the units with errors above their limits (nothing is asked of the norms yet).
-  void find_candidates(std::span<const Finding> findings);
+  void find_candidates(std::span<const Finding> findings, ErrorsThatAsk asking);
 
   /// Chooses who decides and what the step asks for. `may_rerun`: a rerun is within the limit and not forbidden.
   /// `doubt`: risks by norms count above this.

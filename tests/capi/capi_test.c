@@ -589,7 +589,7 @@ static void test_lag_one(const char* folder) {
     CHECK_OK(gnmr_begin(controller, step, &plan));
     CHECK(plan.batch == step && plan.hold == GNMR_HOLD_FOR_TRIAL);
     CHECK_OK(gnmr_gate_flags(controller, flags, kCount));
-    CHECK(flags[0] == 1);
+    CHECK(flags[0] == (step <= 5 ? 13 : 1)); /* the first plans are made in a doubt of 8 */
     report.step = step;
     report.held = 0;
     norms[3] = step == 7 ? 40 : 1;

@@ -147,6 +147,22 @@ std::vector<Candidate> Judge::free_ones(const std::vector<std::size_t>& units, c
   return candidates;
 }
 
+// "S is the set of the free ones among them; with the selector trial only of those with an excess above 1.25", and in
+// the first decisions "S has only units with an infinite error".
+std::vector<Candidate> Judge::s_of(const std::vector<std::size_t>& told, const AllJudged& judged) const {
+  std::vector<Candidate> s = free_ones(told, judged);
+  if (selector_ == "trial") {
+    std::erase_if(s, [](const Candidate& one) { return !(one.severity > 1.25); });
+  }
+  if (is_one_of_the_first(decisions_)) {
+    const auto is_infinite = [](const Judged& one) { return one.error && std::isinf(*one.error); };
+    std::erase_if(s, [&](const Candidate& one) {
+      return std::none_of(judged[one.unit].begin(), judged[one.unit].end(), is_infinite);
+    });
+  }
+  return s;
+}
+
 // "The patrol is complete if every free unit that is sampled has at least one measured error."
 bool Judge::is_complete(const AllJudged& judged, const Decision& observed) const {
   for (std::size_t unit = 0; unit < judged.size(); ++unit) {
@@ -168,9 +184,18 @@ bool Judge::some_free_unit_at_risk(const Decision& observed) const {
   return false;
 }
 
+// "with the selector trial, in the decisions numbered below 1.5 * warmup_samples (from 0, over all resumed runs)"
+bool Judge::is_one_of_the_first(std::int64_t decision) const {
+  return selector_ == "trial" && static_cast<double>(decision) < 1.5 * static_cast<double>(options_.warmup_samples);
+}
+
+// "d counts as 8 whatever it is"
+std::int64_t Judge::doubt_in(std::int64_t decision) const { return is_one_of_the_first(decision) ? 8 : doubt_; }
+
 // "The risk of a unit by its norms counts where d = 1, or its severity is above d"
 bool Judge::counts(const Signals& signals) const {
-  return signals.at_risk && (doubt_ == 1 || signals.severity > static_cast<double>(doubt_));
+  const std::int64_t d = doubt_in(decisions_);
+  return signals.at_risk && (d == 1 || signals.severity > static_cast<double>(d));
 }
 
 bool Judge::some_risk_of_a_free_unit_counts(const Decision& observed) const {
@@ -212,7 +237,7 @@ Hearing Judge::hear(const Norms& norms, const Errors& patrol, bool may_rerun) {
   Hearing& hearing = heard.hearing;
   hearing.told = told(heard.judged);
   // "S is the set of the free ones among them."
-  std::vector<Candidate> s = free_ones(hearing.told, heard.judged);
+  std::vector<Candidate> s = s_of(hearing.told, heard.judged);
   // "2. The patrol is complete if ..."
   bool complete = is_complete(heard.judged, heard.observed);
   // "With the selector `norms` S and completeness do not count here"
@@ -347,7 +372,7 @@ Ruling Judge::decide() {
     controller_.has_trial();  // "a trial, failed or not"
   }
   controller_.expect_reruns(to_come_ + (heard.action_without_trial == "replay" ? 1 : 0));
-  controller_.decide(heard.norms, ruling.decision, candidates, review(ruling.decision), doubt_);
+  controller_.decide(heard.norms, ruling.decision, candidates, review(ruling.decision), doubt_in(decisions_));
   ruling.clip = heard.clip;
   ruling.action = heard.action_without_trial;
   // "Where a unit was admitted that was not released in the same decision, the step is run once more"

@@ -92,6 +92,7 @@ class Judge {
   std::vector<std::size_t> told(const AllJudged& judged) const;
   static std::size_t worst_place(const std::vector<Judged>& places);
   std::vector<Candidate> free_ones(const std::vector<std::size_t>& units, const AllJudged& judged) const;
+  std::vector<Candidate> s_of(const std::vector<std::size_t>& told, const AllJudged& judged) const;
   bool is_free(std::size_t unit) const;
   bool is_complete(const AllJudged& judged, const Decision& observed) const;
   bool some_free_unit_at_risk(const Decision& observed) const;
@@ -99,6 +100,8 @@ class Judge {
   bool some_risk_of_a_free_unit_counts(const Decision& observed) const;
   std::optional<std::int64_t> decisions_since_rerun() const;
   bool within_the_limit(std::int64_t n) const;
+  bool is_one_of_the_first(std::int64_t decision) const;
+  std::int64_t doubt_in(std::int64_t decision) const;
   static bool some_non_finite_risk(const Decision& observed);
   bool pays(const std::vector<Candidate>& s, const Decision& observed) const;
   void choose_decider(Heard& heard, const std::vector<Candidate>& s, bool rerun_may_be) const;

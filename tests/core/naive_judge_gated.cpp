@@ -74,7 +74,8 @@ const Plan& GatedJudge::plan(std::int64_t step) {
   }
   plan.counts = plan.pass != "plain" || plan.gate == "trial" || (plan.gate == "guard" && options_.guard == "replay");
   // "3. ... which units are free, for which a norm of 0 counts as no sample, and the doubt."
-  plan.doubt = doubt_;
+  const std::int64_t decision = decisions_ + static_cast<std::int64_t>(undecided_.size());
+  plan.doubt = doubt_in(decision);
   for (std::size_t unit = 0; unit < controller_.size(); ++unit) {
     plan.high.push_back(controller_.in_recovery(unit));
     plan.free.push_back(is_free(unit));
@@ -84,22 +85,28 @@ const Plan& GatedJudge::plan(std::int64_t step) {
   if (selector_ == "trial" && plan.gate != "none") {
     plan.limits = limits(plan.gate);
   }
+  // "Where the decision of t is one of The first decisions the doubt is 8, and all limits are infinity."
+  if (is_one_of_the_first(decision)) {
+    for (std::vector<float>& of_unit : plan.limits) {
+      of_unit.assign(of_unit.size(), std::numeric_limits<float>::infinity());
+    }
+  }
   undecided_.push_back(plan);
   return undecided_.back();
 }
 
-// "`limit` of Outliers for a patrol's error, by what is learned now, rounded to a float (IEEE single) towards
-// +infinity."
+// "1.25 times the `limit` of Outliers for a patrol's error, by what is learned now, rounded to a float (IEEE single)
+// towards +infinity."
 std::vector<std::vector<float>> GatedJudge::limits(const std::string& gate) const {
   std::vector<std::vector<float>> limits;
   for (const std::vector<Place>& places : places_) {
     std::vector<float> of_unit;
     for (std::size_t place = 0; place < places.size(); ++place) {
-      // "Where it may close for a trial, the guard is not skip, and acute recoveries with more than two steps left have
-      // all max_o places (above 0), all limits are infinity."
+      // "All limits are infinity where the gate may close for a trial, the guard is not skip, and acute recoveries with
+      // more than two steps left have all max_o places (above 0)."
       const bool none = gate == "trial" && options_.guard != "skip" && controller_.is_full(2);
       const double most = none ? std::numeric_limits<double>::infinity()
-                               : limit(places[place], std::nullopt, x_[place], /*of_trial=*/false);
+                               : 1.25 * limit(places[place], std::nullopt, x_[place], /*of_trial=*/false);
       const int usual_mode = std::fegetround();
       std::fesetround(FE_UPWARD);
       const volatile double exact = most;
@@ -229,7 +236,7 @@ Settled GatedJudge::settle(const Norms& norms, const Errors& errors, bool held) 
     settled.hearing = hear(norms, errors, /*may_rerun=*/false);
     settled.hearing.action = "proceed";
     const Plan& itself = undecided_.front();
-    const std::vector<Candidate> s = free_ones(settled.hearing.told, heard_->judged);
+    const std::vector<Candidate> s = s_of(settled.hearing.told, heard_->judged);
     bool no_candidates = false;
     if (held) {
       settled.hearing.alarmed = true;

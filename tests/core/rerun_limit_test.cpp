@@ -136,15 +136,22 @@ TEST(Doubt, DoublesUpToEightAndEndsAfterAHundredDecisionsOrByANumericVerdict) {
   EXPECT_EQ(value_after(Verdict::common), 2u);
 }
 
+/// What a patrol of all units finds in each step, and the error that is expected; 0: it finds or knows nothing.
+struct Patrolled {
+  double errors = 0;
+  double expected = 0;
+};
+
 /// Twelve units in health; risks have a chosen severity: (ratio - 1) / 0.5, as the change is what exceeds its limit.
 class DoubtScene : public ::testing::Test {
  protected:
-  Controller make(std::uint32_t doubt, Options options, std::int64_t steps = 30) {
+  Controller make(std::uint32_t doubt, Options options, std::int64_t steps = 30, const Patrolled& patrol = {}) {
     std::vector<Unit> units;
     for (std::size_t i = 0; i < kUnits; ++i) units.push_back({.name = "u" + std::to_string(i)});
-    Controller controller(units, options, {.can_rerun = true, .sites = 1});
+    Controller controller(units, options, {.can_rerun = true, .sites = 1, .expected_errors = {patrol.expected}});
+    const std::vector<double> errors(patrol.errors > 0 ? kUnits : 0, patrol.errors);
     for (std::int64_t step = 1; step <= steps; ++step) {
-      run_step(controller, {.step = step, .norms = std::vector<double>(kUnits, 1.0)});
+      run_step(controller, {.step = step, .norms = std::vector<double>(kUnits, 1.0), .errors = errors});
     }
     ControllerState state = controller.save();
     if (doubt > 1) state.doubt = {.value = doubt, .decisions_left = 50};
@@ -218,6 +225,66 @@ TEST_F(DoubtScene, TheVerdictGoesByAllRisks) {
 TEST_F(DoubtScene, TheNormsAloneKnowNoDoubt) {
   Controller controller = make(8, options(Selector::norms));
   EXPECT_EQ(run_step(controller, {.step = 31, .norms = risk(3, 1.5)}).decision.admitted.size(), 1u);
+}
+
+TEST_F(DoubtScene, InTheFirstDecisionsOnlyWhatIsSevereOrNotFiniteCallsATrial) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const std::vector<double> calm(kUnits, 1.0);
+  std::vector<double> large(kUnits, 0.02);
+  large[2] = 0.9;
+  std::vector<double> infinite = large;
+  infinite[5] = kInfinity;
+  for (const std::int64_t steps : {25, 29, 30}) {  // decisions so far; one and a half times warmup_samples are 30
+    const bool is_early = steps < 30;
+    const auto wants_trial = [&](const std::vector<double>& norms, const std::vector<double>& errors) {
+      Controller controller = make(1, options(Selector::trial), steps, {.errors = 0.02, .expected = 0.02});
+      const Outcome& outcome = run_step(controller, {.step = steps + 1, .norms = norms, .errors = errors});
+      EXPECT_EQ(outcome.findings.empty(), errors.empty()) << "what is found is said in any step";
+      return testing::wants_trial(outcome);
+    };
+    EXPECT_EQ(wants_trial(calm, large), !is_early) << steps;
+    EXPECT_TRUE(wants_trial(calm, infinite)) << steps;
+    EXPECT_TRUE(wants_trial(risk(3, kNan), {})) << steps;
+    EXPECT_EQ(wants_trial(risk(3, 7.9), {}), !is_early) << steps;
+    EXPECT_TRUE(wants_trial(risk(3, 8.1), {})) << steps;
+  }
+  Controller by_errors = make(1, options(Selector::evidence), 25, {.errors = 0.02, .expected = 0.02});
+  EXPECT_EQ(run_step(by_errors, {.step = 26, .norms = calm, .errors = large}).decision.admitted.size(), 1U);
+}
+
+TEST_F(DoubtScene, GatesOfTheFirstDecisionsAreAsCalm) {
+  Options late = options(Selector::trial);
+  late.lag = 1;
+  Controller controller = make(1, late, 28, {.errors = 0.02, .expected = 0.0});
+  for (const std::int64_t step : {29, 30, 31, 32}) {
+    const StepPlan& plan = controller.begin(step);
+    ASSERT_EQ(plan.hold, HoldRule::for_trial);
+    ASSERT_EQ(plan.error_limits.size(), kUnits);
+    // The usual error is 0.02, and the floor of a limit 0.1.
+    EXPECT_EQ(plan.error_limits[3], step <= 30 ? std::numeric_limits<float>::infinity() : 0.125F) << step;
+    EXPECT_EQ(plan.gate_flags[3] & gate_flag::kDoubt, step <= 30 ? gate_flag::kDoubt : 0) << step;
+    if (step > 29) controller.report({.step = step - 1, .norms = std::vector<double>(kUnits, 1.0)});
+  }
+}
+
+TEST_F(DoubtScene, APatrolAlarmsAQuarterAboveTheLimitAndATrialJudgesByTheLimit) {
+  const std::vector<double> calm(kUnits, 1.0);
+  for (const double error : {0.099, 0.101, 0.124, 0.126}) {
+    Controller controller = make(1, options(Selector::trial), 30, {.errors = 0.02, .expected = 0.0});
+    std::vector<double> errors(kUnits, 0.02);
+    errors[4] = error;
+    Controller by_errors = make(1, options(Selector::evidence), 30, {.errors = 0.02, .expected = 0.0});
+    EXPECT_EQ(run_step(by_errors, {.step = 31, .norms = calm, .errors = errors}).decision.admitted.empty(),
+              error < 0.1);
+    const Outcome* outcome = &run_step(controller, {.step = 31, .norms = calm, .errors = errors});
+    EXPECT_EQ(outcome->findings.empty(), error < 0.1);
+    ASSERT_EQ(testing::wants_trial(*outcome), error > 0.125) << error;
+    if (error < 0.125) continue;
+    errors[4] = 0.101;
+    outcome = &run_step(controller, {.step = 31, .norms = calm, .errors = errors});
+    EXPECT_EQ(outcome->verdict, Verdict::numeric);
+    EXPECT_EQ(outcome->decision.admitted.size(), 1U);
+  }
 }
 
 TEST_F(DoubtScene, TheGateGoesByTheDoubtOfThePlan) {

@@ -22,8 +22,17 @@ constexpr const char* kPlan =
     R"("hold":"for_trial","in_force":true,"may_rerun":true,"pass":"step","step":2}],"waiting":[],)"
     R"("whys":[[4,"a \"spike\""]],"zero_muted":[]})";
 
+/// So many decisions later: plans of the first ones are made in doubt.
+Controller after_the_first_decisions(Controller controller) {
+  ControllerState state = controller.save();
+  state.decisions = 100;
+  controller.restore(state);
+  return controller;
+}
+
 Controller late_controller() {
-  return Controller({{.name = "x"}, {.name = "y"}}, {.lag = 1}, {.can_rerun = true, .sites = 1});
+  return after_the_first_decisions(
+      Controller({{.name = "x"}, {.name = "y"}}, {.lag = 1}, {.can_rerun = true, .sites = 1}));
 }
 
 // Files of every version have these bytes.
@@ -36,10 +45,10 @@ TEST(PlanSections, TextIsAsItHasAlwaysBeen) {
   add_plan(controller, false, notes, sections);
   std::string with_limits = kPlan;
   with_limits.insert(with_limits.size() - 1, R"(,"error_limits":{"sites":1,"units":[]})");
-  EXPECT_EQ(sections, (ExtraSections{{"decisions_in_flight", "[[]]"}, {"gated_steps", with_limits}}));
+  EXPECT_EQ(sections, (ExtraSections{{"decisions_in_flight", "[[],[]]"}, {"gated_steps", with_limits}}));
   EXPECT_EQ(read_plan(sections, controller.units()).plan, controller.plan_state());
   // An earlier version's: without limits.
-  const LoadedPlan loaded = read_plan({{"decisions_in_flight", "[[]]"}, {"gated_steps", kPlan}}, controller.units());
+  const LoadedPlan loaded = read_plan({{"decisions_in_flight", "[[],[]]"}, {"gated_steps", kPlan}}, controller.units());
   PlanState expected = controller.plan_state();
   expected.error_limits.clear();
   EXPECT_EQ(loaded.plan, expected);
@@ -71,7 +80,8 @@ TEST(PlanSections, ADoubtIsKeptAndNoneIsNotWritten) {
 TEST(PlanSections, LimitsOfErrorsAreKeptBitForBit) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const std::vector<Unit> units{{.name = "x"}, {.name = "y"}, {.name = "z"}};
-  Controller controller(units, {.lag = 1, .error_warmup = 1}, {.can_rerun = true, .sites = 2});
+  Controller controller =
+      after_the_first_decisions(Controller(units, {.lag = 1, .error_warmup = 1}, {.can_rerun = true, .sites = 2}));
   const std::vector<double> norms(3, 1.0);
   const double none = std::nan("");
   controller.begin(1);

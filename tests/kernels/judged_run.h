@@ -32,6 +32,12 @@ inline SignalSettings settings_of(const Options& options, Selector selector) {
           .alarm = {.common_share = options.common_share, .selector = selector}};
 }
 
+/// Whether the next decision is one of those in which only what is severe or infinite calls a trial.
+inline bool is_early(const Controller& controller) {
+  const auto warmup = static_cast<std::uint64_t>(controller.options().warmup_samples);
+  return controller.selector() == Selector::trial && 2 * controller.decisions() < 3 * warmup;
+}
+
 /// What a gate knows of the units before the next step.
 inline std::vector<std::uint8_t> flags_of(const Controller& controller) {
   const ControllerState state = controller.save();
@@ -39,7 +45,8 @@ inline std::vector<std::uint8_t> flags_of(const Controller& controller) {
   for (UnitIndex unit = 0; unit < state.units.size(); ++unit) {
     const UnitState& known = state.units[unit];
     const bool free = !controller.units()[unit].forced && !known.in_recovery && known.wait_steps == 0;
-    const int doubt = std::countr_zero(state.doubt.value) << gate_flag::kDoubtShift;
+    const int doubt =
+        is_early(controller) ? gate_flag::kDoubt : std::countr_zero(state.doubt.value) << gate_flag::kDoubtShift;
     flags.push_back(static_cast<std::uint8_t>((free ? gate_flag::kFree : 0) |
                                               (known.zero_muted ? gate_flag::kZeroMuted : 0) | doubt));
   }
@@ -171,12 +178,13 @@ class JudgedRun {
     step_.hold = hold(may);
     take_norms();
     step_.flags = flags_of(controller_);
+    const bool early = is_early(controller_);
     const Outcome& outcome = gnmr::testing::run_step(
         controller_,
         {.step = ++number_, .norms = step_.norms, .sampled = step_.sampled, .errors = errors, .may_rerun = may_rerun});
     step_.alarmed = outcome.alarmed;
     step_.held = outcome.action != Action::apply || (may && asks_for_replay(outcome));
-    take_patrol(errors, outcome.findings);
+    take_patrol(errors, outcome.findings, early);
     take_alarm(outcome.alarm);
     rerun_ = gnmr::testing::wants_trial(outcome);
     // A replay, which nothing observes, is over at once.
@@ -199,13 +207,21 @@ class JudgedRun {
                        [&](const gnmr::Finding& finding) { return is_free(finding.unit); });
   }
 
-  void take_patrol(const std::vector<double>& errors, std::span<const gnmr::Finding> findings) {
+  void take_patrol(const std::vector<double>& errors, std::span<const gnmr::Finding> findings, bool early) {
     if (errors.empty()) return;
     step_.patrol.assign(units_.size(), 0);
     for (std::size_t i = 0; i < errors.size(); ++i) {
       if (!std::isnan(errors[i])) step_.patrol[i / kSites] |= patrol_flag::kMeasured;
     }
-    for (const gnmr::Finding& finding : findings) step_.patrol[finding.unit] |= patrol_flag::kStandsOut;
+    const auto asks = [&](const gnmr::Finding& finding) {
+      if (controller_.selector() != Selector::trial) return true;
+      const auto first = errors.begin() + static_cast<std::ptrdiff_t>(std::size_t{finding.unit} * kSites);
+      return early ? std::any_of(first, first + kSites, [](double error) { return std::isinf(error); })
+                   : finding.excess > 1.25;
+    };
+    for (const gnmr::Finding& finding : findings) {
+      if (asks(finding)) step_.patrol[finding.unit] |= patrol_flag::kStandsOut;
+    }
   }
 
   /// Other norms and a verdict, or a rerun that failed: then the same norms, which are learned now.

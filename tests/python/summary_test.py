@@ -136,15 +136,7 @@ def test_shares_of_high_precision_add_up() -> None:
         ("watching", replace(LOUD, mode="watch", units=units(replace(ROW, would_be=1))), "ctl.arm()"),
         ("unsampled", replace(LOUD, units=units(replace(ROW, is_sampled=False))), "a never had a gradient"),
         ("budget", replace(LOUD, denied_steps=5, most_wanted=7), "up to 7 units"),
-<<<<<<< ours
-        (
-            "cap",
-            replace(LOUD, denied_steps=5, most_wanted=7, capped_steps=4, max_high_share=0.05),
-            "(0.05 of the cost)",
-        ),
-=======
         ("cap", replace(LOUD, denied_steps=5, capped_steps=4, max_high_share=0.05), "(0.05 of the cost)"),
->>>>>>> theirs
         ("mostly high", replace(LOUD, units=units(replace(ROW, recovery_share=0.8))), "ctl.set('a', \"high\")"),
         ("relapses", replace(LOUD, units=units(replace(ROW, admissions=4))), "lock_steps"),
         ("futile", replace(LOUD, units=units(replace(ROW, futile=1))), "did not help a"),
