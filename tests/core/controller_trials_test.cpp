@@ -293,7 +293,7 @@ TEST(ControllerTrials, AreThoseOfTheNaiveImplementation) {
   constexpr std::uint64_t kSeeds = 80;
   constexpr int kFewest = 1;
 #else
-  constexpr std::uint64_t kSeeds = 480;
+  constexpr std::uint64_t kSeeds = 640;
   constexpr int kFewest = 10;
 #endif
   std::map<std::string, int> counts;

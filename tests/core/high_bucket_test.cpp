@@ -114,7 +114,7 @@ TEST(HighShare, IsWithinItsCapInAnyStretchOfAnyRun) {
   int capped_steps = 0;
   int trials = 0;
   int replays = 0;
-  for (std::uint64_t seed = 0; seed < 80; ++seed) {
+  for (std::uint64_t seed = 0; seed < 160; ++seed) {
     Random random(seed);
     const std::vector<Unit> units = testing::random_units(random, 3 + random.below(30));
     Options options = capped(random, testing::random_options(random));
