@@ -295,6 +295,18 @@ def test_trials_are_capped() -> None:
     assert sum(result.rerun == "trial" for result in results) == 2
 
 
+def test_trials_are_paid_for() -> None:
+    model = make_model()
+    options = {**QUICK, "max_o": 0.0, "max_trials": 100, "max_high_share": 0.02}  # two steps with all units high
+    ctl = gnmr.attach(model, recipe="fp8-tensorwise", quiet=True, strict=True, **options)
+    results = run(model, ctl, LowPathFault(ctl, FAULTY), range(1, 15), 10)
+    assert sum(result.rerun == "trial" for result in results) == 2
+    summary = ctl.summary()
+    assert summary.max_high_share == 0.02 and summary.capped_steps == 3
+    assert "cap: 0.02 of the cost (max_high_share); reached in 3 steps" in str(summary)
+    assert "cap" in [advice.rule for advice in summary.advice]
+
+
 def test_a_step_alone_is_decided_by_norms() -> None:
     model = make_model()
     ctl = gnmr.attach(model, recipe="fp8-tensorwise", quiet=True, strict=True, **{**QUICK, "max_o": 8.0})
