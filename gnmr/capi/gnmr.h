@@ -343,7 +343,7 @@ enum {
   GNMR_RISK_NON_FINITE = 1,
   GNMR_RISK_RISE = 2,
   GNMR_RISK_FALL = 3,
-  GNMR_RISK_ERROR = 4, /* an error above its limit */
+  GNMR_RISK_ERROR = 4,  /* an error above its limit */
   GNMR_RISK_COARSE = 5, /* errors that are always far above those of other units: standing recovery */
   GNMR_RISK_FILL = 6    /* errors that are always large, beside coarse units: standing recovery in a spare budget */
 };
