@@ -110,9 +110,9 @@ void measure(Clock& clock, std::uint64_t rows, std::uint64_t columns, ElementTyp
   const RowsView high{copied.as(), type, rows, columns};
   const RowsView tall{copied.as(), type, columns, rows};  // a gradient of as many outputs as the matrix has rows
   const double sampled_reads = 2.0 * kSampledRows / static_cast<double>(rows);
-  const Memory slots(252 * sizeof(SampleSlot));
-  must(cudaMemset(slots.as(), 0, 252 * sizeof(SampleSlot)));
-  const SamplePlace sample{slots.as<SampleSlot>(), totals.as<ErrorTotals>()};
+  const Memory slot(sizeof(SampleSlot));
+  must(cudaMemset(slot.as(), 0, sizeof(SampleSlot)));
+  const SamplePlace sample{slot.as<SampleSlot>(), totals.as<ErrorTotals>()};
   const std::vector<Work> works{
       {"copy", 1, static_cast<double>(size), {}},
       {"delayed, both ways, with amax", 1, 2, cast(CastGroups::given, true, false)},
@@ -141,8 +141,6 @@ void measure(Clock& clock, std::uint64_t rows, std::uint64_t columns, ElementTyp
        [&] {
          add_sampled_outputs({wide, tall, results.as<float>(), 1, 2}, sample, workspace.as(), nullptr);
        }},
-      {"judging of 252 samples", 252 * sizeof(SampleSlot) / static_cast<double>(elements * size), 0,
-       [&] { judge_samples(slots.as<SampleSlot>(), 252, nullptr); }},
       {"error of a low result", 2, 0,
        [&] {
          add_error(wide, high, {totals.as<ErrorTotals>(), ticket}, workspace.as(), nullptr);

@@ -231,7 +231,7 @@ typedef struct gnmr_outcome {
   int32_t verdict;       /* GNMR_VERDICT_... */
   int32_t alarmed;       /* 1: by norms or errors */
   int32_t dismissed;     /* 1: errors of all units found nothing to confirm the alarm of the norms */
-  int32_t spent;         /* 1: a rerun was due, but the limit is reached */
+  int32_t spent;         /* 1: a rerun was due, but a limit is reached, or no place is free */
   int32_t called;        /* lag 1: 1: the next planned step is a trial */
 } gnmr_outcome;
 #define GNMR_OUTCOME_INIT \

@@ -112,7 +112,10 @@ void Budget::admit(std::span<Candidate> candidates, std::span<const UnitIndex> a
     std::pop_heap(candidates.begin(), rest, less_urgent);
     --rest;
     const UnitIndex unit = rest->unit;
-    if (!fits(unit, rest->kind) && !make_room(unit, rest->kind, history)) continue;
+    if (!fits(unit, rest->kind) && !make_room(unit, rest->kind, history)) {
+      if (limits_.fits_without(unit, others_)) bucket_.note_refusal();  // the other limits would let it in
+      continue;
+    }
     const std::uint32_t lock = lock_for(unit, history);
     last_lock_[unit] = lock;
     enter({.unit = unit, .left = lock, .steps = 0, .sampled = false, .kind = rest->kind});
@@ -131,17 +134,14 @@ void Budget::admit(std::span<Candidate> candidates, std::span<const UnitIndex> a
 }
 
 /// Whether there is room for a recovery of this kind.
-bool Budget::fits(UnitIndex unit, RiskKind kind) { return limits_.fits(unit) && is_paid_for(unit, kind); }
+bool Budget::fits(UnitIndex unit, RiskKind kind) const { return limits_.fits(unit) && is_paid_for(unit, kind); }
 
 /// Whether the cap on high precision has enough for it, an acute one's whole lock included, if standing recoveries of
-/// the cost `freed` ended. To be asked where all other limits allow it.
-bool Budget::is_paid_for(UnitIndex unit, RiskKind kind, std::int64_t freed) {
+/// the cost `freed` ended.
+bool Budget::is_paid_for(UnitIndex unit, RiskKind kind, std::int64_t freed) const {
   const std::int64_t cost = limits_.cost_of(unit);
-  const bool is_paid = gnmr::is_standing(kind)
-                           ? bucket_.may_stand(cost, freed)
-                           : bucket_.affords(cost, static_cast<std::uint32_t>(options_.lock_steps), freed);
-  if (!is_paid) bucket_.note_refusal();
-  return is_paid;
+  if (gnmr::is_standing(kind)) return bucket_.may_stand(cost, freed);
+  return bucket_.affords(cost, static_cast<std::uint32_t>(options_.lock_steps), freed);
 }
 
 bool Budget::is_full_for(std::uint32_t steps) const {

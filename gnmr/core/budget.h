@@ -108,8 +108,8 @@ class Budget {
   bool lock_is_over(Recovery& recovery, const History& history, bool has_samples);
   static bool has_lost_claim(Recovery& recovery, const StandingClaims& claims);
   void count_promises(std::uint32_t steps_over);
-  bool fits(UnitIndex unit, RiskKind kind);
-  bool is_paid_for(UnitIndex unit, RiskKind kind, std::int64_t freed = 0);
+  bool fits(UnitIndex unit, RiskKind kind) const;
+  bool is_paid_for(UnitIndex unit, RiskKind kind, std::int64_t freed = 0) const;
   bool make_room(UnitIndex unit, RiskKind kind, const History& history);
   void admit_standing(const StandingClaims& claims, const History& history);
   bool replace_standing(UnitIndex unit, const StandingClaim& claim, const History& history);

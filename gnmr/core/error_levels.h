@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How large the errors of each unit always are, and whose are far above those of other units: sections "Levels" and
-// "Coarse units" of docs/algorithm.md.
+// How large the errors of each unit always are, and whose are far above those of other units: sections "Levels",
+// "Coarse units" and "Filling units" of docs/algorithm.md.
 //
 // Goals: the same numbers on every machine (no logarithm of the C library); no allocation after construction; a step
 // without errors costs nothing. Non-goals: who gets a place in the budget (budget.h), outliers (error_history.h).

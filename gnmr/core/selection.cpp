@@ -86,7 +86,10 @@ const Request& Selection::choose(bool may_rerun, std::uint32_t doubt) {
   return request_;
 }
 
-bool Selection::trial_pays() const { return !has_free_finding_ || has_non_finite_risk() || !budget_.is_full_for(1); }
+bool Selection::trial_pays() const {
+  const bool makes_update = guard_ == Guard::skip;  // which there would not be without it
+  return makes_update || !has_free_finding_ || has_non_finite_risk() || !budget_.is_full_for(1);
+}
 
 /// Who decides where no trial does, and which units the guard looks at.
 void Selection::choose_basis() {

@@ -128,7 +128,7 @@ struct Outcome {
   Verdict verdict = Verdict::none;
   bool alarmed = false;                    // by norms or errors, or held for either
   bool dismissed = false;                  // a patrol of all units found nothing to confirm the alarm of the norms
-  bool spent = false;                      // a rerun was due, but the limit did not allow it
+  bool spent = false;                      // a rerun was due, but a limit did not allow it, or no place was free
   bool capped = false;                     // `max_high_share` denied the rerun, or a unit that had room otherwise
   bool called = false;                     // lag 1: errors that passed the gate made the next planned step a trial
   std::span<const double> clip = {};       // guard `clip`: coefficient per unit; empty: 1 for all

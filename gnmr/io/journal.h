@@ -57,7 +57,7 @@ struct JournalStep {
   std::uint64_t denied = 0;     // units that there was no room for; their events are those of the most severe ones
   bool capped = false;          // `max_high_share` denied one of them, or a rerun that was due
   std::optional<double> clip_coefficient = {};
-  std::string alarm = {};  // of one without a rerun: `dismissed` (a patrol answered it) or `spent` (the cap is reached)
+  std::string alarm = {};  // of one without a rerun: `dismissed` (a patrol answered it) or `spent`
 };
 
 /// What can happen to a unit.

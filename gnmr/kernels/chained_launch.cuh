@@ -3,7 +3,7 @@
 // (programmatic dependent launch). For .cu files of this layer.
 //
 // Goals: no gap between kernels. Non-goals: work before the other kernel has ended. A kernel that is launched so begins
-// with `wait_for_kernels_before`, in every thread.
+// with `wait_for_kernels_before`, in every thread. Code for GPUs before Hopper cannot wait, and is launched as ever.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -11,6 +11,8 @@
 #include "gnmr/kernels/cuda_memory.h"
 
 namespace gnmr::kernels {
+
+constexpr int kFirstThatWaits = 90;  // architecture
 
 /// Until everything that the stream held before this kernel is done, and its writes are visible.
 __device__ __forceinline__ void wait_for_kernels_before() {
@@ -36,8 +38,10 @@ struct ChainedLaunch {
     config.blockDim = threads;
     config.dynamicSmemBytes = shared_bytes;
     config.stream = stream;
+    cudaFuncAttributes compiled{};
+    check_cuda(cudaFuncGetAttributes(&compiled, kernel), name);
     config.attrs = &attribute;
-    config.numAttrs = 1;
+    config.numAttrs = compiled.ptxVersion >= kFirstThatWaits ? 1 : 0;
     check_cuda(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), name);
   }
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random signs, 64 at a time. For .cu files of this layer.
 //
-// Goals: a pure function of seed and place, the same as on the host (`row_sign`). Non-goals: other distributions.
+// Goals: a pure function of seed and place, the same as on the host (`is_plus`). Non-goals: other distributions.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How far a low result is from a high one, row by row: in full, or for a sample of rows from products with signs.
 //
-//   full:    add_error(low, high, rows, columns, place, workspace, stream);
+//   full:    add_error(low, high, place, workspace, stream);
 //   patrol:  multiply_signs(weight, {...}, workspace, stream);      // W v and W^T s, one pass over the weight
 //            add_sampled_rows({low, left, right_signs, sign_seed, sample_seed}, place, stream);
 //            judge_samples(slots, count, stream);                   // all samples of a step at once

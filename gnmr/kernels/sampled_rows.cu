@@ -177,6 +177,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 
 // Rows of a weight's gradient.
 
+constexpr double kNoRow = -1;              // the size of one behind the last row, where the last run is cut off
 constexpr unsigned kTokensPerBlock = 512;  // that a block adds up for a run of outputs
 constexpr unsigned kRunSums = kOutputSignVectors * kRun;
 
@@ -197,7 +198,7 @@ __device__ __forceinline__ void sample_low_row(const MatrixView& low, const Samp
   if (threadIdx.x != 0) return;
   if (blockIdx.x == 0) open_slot(sample, kVectors);
   SampleSlot::Row& to = sample.slot->rows[blockIdx.x];
-  to.size = sums.size;
+  to.size = row < low.rows ? sums.size : kNoRow;
 #pragma unroll
   for (unsigned k = 0; k < kVectors; ++k) to.low[k] = sums.low[k];
 }
@@ -303,6 +304,7 @@ static_assert(kSampled == kThreads);
 
 /// What a sampled row's projections come to.
 __device__ __forceinline__ ProjectedRow projected_row(const SampleSlot::Row& row, unsigned vectors) {
+  if (row.size == kNoRow) return {0, 0, kInfinity, 0};  // nothing is known of it
   ProjectedRow projected{row.size, 0, 0, 0};
   const double share = 1.0 / vectors;
   for (unsigned k = 0; k < vectors; ++k) {

@@ -58,7 +58,8 @@ class WarpSigns {
     for (unsigned half = 0; half < 2; ++half) {
       const unsigned first = kVectors * (kTile * tile + kTile / 2 * half);
       const std::uint64_t bits = __shfl_sync(0xffffffffu, bits_, static_cast<int>(first / 64));
-      const auto of_lane = static_cast<unsigned>(bits >> (first % 64 + kVectors * 2 * (threadIdx.x % 4) + vector));
+      const auto of_lane =
+          static_cast<unsigned>(bits >> (first % 64 + kVectors * 2 * (threadIdx.x % 4) + vector % kVectors));
       fragment.words[half] = vector < kVectors ? pair_of_signs(of_lane, of_lane >> kVectors) : 0u;
     }
     return fragment;

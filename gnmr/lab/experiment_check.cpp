@@ -39,7 +39,13 @@ void check_combinations(const run::TrainSettings& settings) {
 void check_experiment(const run::TrainSettings& settings) {
   const ExperimentSettings& experiment = settings.experiment;
   for (const std::string& fault : experiment.faults) {
-    if (parse_fault(fault)) continue;
+    if (const std::optional<FaultChoice> choice = parse_fault(fault)) {
+      if (experiment.harm && !has_measurable_harm(choice->kind)) {
+        refuse_setting("harm", "false with missed-amax and wrong-amax: what they do to a history shows in later steps",
+                       "true");
+      }
+      continue;
+    }
     const std::string name = fault.substr(0, fault.find(':'));
     refuse_setting(
         "faults", expected_fault(),

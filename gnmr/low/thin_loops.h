@@ -4,12 +4,10 @@
 
 #include <cstdint>
 
-#include "gnmr/kernels/row_errors.h"
-
 namespace gnmr::low {
 
-/// The columns of a thin matrix that has loops of its own: a patrol's.
-inline constexpr auto kThinColumns = static_cast<std::int64_t>(kernels::kSignVectors);
+/// The most columns of a thin matrix that has loops of its own.
+inline constexpr std::int64_t kMaxThinColumns = 4;
 
 /// Rows of float32, each without gaps.
 struct Rows {
@@ -21,10 +19,12 @@ struct Rows {
   const float* at(std::int64_t row) const { return values + row * stride; }
 };
 
-/// results[row * kThinColumns + k] = the dot product of a row and vector k; the vectors lie one after the other.
-void dot_rows(const Rows& rows, std::int64_t first, std::int64_t last, const float* vectors, float* results);
+/// results[row * count + k] = the dot product of a row and vector k; the vectors lie one after the other.
+void dot_rows(const Rows& rows, std::int64_t first, std::int64_t last, std::int64_t count, const float* vectors,
+              float* results);
 
-/// sums[k * width + column] = the sum of the rows, each times its coefficients[row * kThinColumns + k].
-void add_rows(const Rows& rows, std::int64_t first, std::int64_t last, const float* coefficients, float* sums);
+/// sums[k * width + column] = the sum of the rows, each times its coefficients[row * count + k].
+void add_rows(const Rows& rows, std::int64_t first, std::int64_t last, std::int64_t count, const float* coefficients,
+              float* sums);
 
 }  // namespace gnmr::low

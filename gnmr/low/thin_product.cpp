@@ -34,25 +34,27 @@ Matrix rows_times_thin(const FrontEnd& front_end, const Matrix& matrix, const Ma
   const Rows rows = rows_of(matrix);
   const Matrix vectors = front_end.contiguous(thin.transposed());
   const Matrix result = front_end.empty(matrix, Type::float32, rows.count, thin.columns);
-  share(front_end, rows.count, grain(rows.width),
-        [&](std::int64_t first, std::int64_t last) { dot_rows(rows, first, last, vectors.floats(), result.floats()); });
+  share(front_end, rows.count, grain(rows.width), [&](std::int64_t first, std::int64_t last) {
+    dot_rows(rows, first, last, thin.columns, vectors.floats(), result.floats());
+  });
   return result;
 }
 
 /// The transposed matrix has rows: sums of parts of them, then of the parts, in a fixed order.
 Matrix columns_times_thin(const FrontEnd& front_end, const Matrix& transposed, const Matrix& thin) {
   const Rows rows = rows_of(transposed);
+  const std::int64_t count = thin.columns;
   const Matrix coefficients = front_end.contiguous(thin);
   const std::int64_t part_rows = grain(rows.width);
   const std::int64_t parts = std::max<std::int64_t>(1, (rows.count + part_rows - 1) / part_rows);
-  const Matrix sums = front_end.empty(transposed, Type::float32, parts, kThinColumns * rows.width);
+  const Matrix sums = front_end.empty(transposed, Type::float32, parts, count * rows.width);
   share(front_end, parts, 1, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t part = first; part < last; ++part) {
-      add_rows(rows, part * part_rows, std::min(rows.count, (part + 1) * part_rows), coefficients.floats(),
-               sums.floats() + part * kThinColumns * rows.width);
+      add_rows(rows, part * part_rows, std::min(rows.count, (part + 1) * part_rows), count, coefficients.floats(),
+               sums.floats() + part * count * rows.width);
     }
   });
-  return front_end.sum_parts(sums, kThinColumns).transposed();
+  return front_end.sum_parts(sums, count).transposed();
 }
 
 }  // namespace
@@ -67,7 +69,7 @@ void RandomSigns::refill() {
 }
 
 Matrix thin_product(const FrontEnd& front_end, const Matrix& matrix, const Matrix& thin) {
-  if (is_float_on_host(matrix) && is_float_on_host(thin) && thin.columns == kThinColumns) {
+  if (is_float_on_host(matrix) && is_float_on_host(thin) && thin.columns >= 1 && thin.columns <= kMaxThinColumns) {
     if (has_rows(matrix)) return rows_times_thin(front_end, matrix, thin);
     if (has_rows(matrix.transposed())) return columns_times_thin(front_end, matrix.transposed(), thin);
   }

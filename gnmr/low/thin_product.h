@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A matrix times as many columns as a patrol has vectors of signs, on the host.
+// A matrix times a few columns on the host: what a patrol is made of.
 //
 // Goals: one pass over the large matrix at the memory's speed (a library's GEMM takes several times that for so few
-// columns); the same bits whatever the number of threads. Anything else, as other types, goes to the front end's
+// columns); the same bits whatever the number of threads. Anything but float32 in host memory goes to the front end's
 // GEMM. Non-goals: devices with kernels of ours (gnmr/kernels/row_errors.h).
 #pragma once
 

@@ -32,7 +32,7 @@ struct AlarmCounts {
   std::uint64_t risks = 0;      // unit-steps
   std::uint64_t dismissed = 0;  // alarms of the norms that a patrol answered
   std::uint64_t capped = 0;     // steps in which `max_high_share` denied a rerun or a unit
-  std::uint64_t spent = 0;      // alarms that had no rerun because of the limit
+  std::uint64_t spent = 0;      // alarms that had no rerun: a limit, or no free place
 };
 
 /// The recoveries of a run, and how they ended.

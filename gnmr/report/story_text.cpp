@@ -137,7 +137,7 @@ std::string alarms_text(const AlarmCounts& alarms) {
       counted(alarms.steps, "step", "steps") + ", " + counted(alarms.risks, "unit at risk", "units at risk");
   if (alarms.dismissed > 0) text += ", " + grouped(alarms.dismissed) + " answered by the patrol";
   if (alarms.spent > 0)
-    text += ", " + grouped(alarms.spent) + " without a rerun because of a limit (max_trials, max_high_share)";
+    text += ", " + grouped(alarms.spent) + " without a rerun (max_trials, max_high_share, or no free place)";
   if (alarms.capped > 0) text += ", in " + counted(alarms.capped, "step", "steps") + " max_high_share denied something";
   return text;
 }

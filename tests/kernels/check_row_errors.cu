@@ -333,6 +333,31 @@ std::string check_sample(Random& random, ElementType low_type, ElementType type,
                       [&](const SamplePlace& place) { add_sampled_rows(sampled, place, nullptr); });
 }
 
+/// Shapes as real layers have them: aligned rows of several rounds, tokens of several blocks, a last run that is cut.
+void check_large_samples(Checks& checks) {
+  struct Large {
+    std::uint64_t rows, m, n;
+    bool outputs;
+  };
+  constexpr Large kLarge[] = {{300, 8200, 64, false},
+                              {264, 64, 8200, false},
+                              {1000, 2048, 64, true},
+                              {1001, 1537, 40, true},
+                              {264, 100, 8200, true}};
+  Random random(64);
+  std::string trouble;
+  for (const Large& large : kLarge) {
+    for (const ElementType type : kTypes) {
+      for (const Fault fault : {Fault::none, Fault::rows_that_are_off, Fault::high_not_finite}) {
+        if (!trouble.empty() || checks.is_small()) continue;
+        trouble = check_sample(random, type, type, large.rows, large.m, large.n, fault, large.outputs);
+        if (!trouble.empty()) trouble += ", " + text({large.rows, large.n}) + " by " + std::to_string(large.m);
+      }
+    }
+  }
+  checks.report("errors of large samples", trouble);
+}
+
 void check_samples(Checks& checks) {
   Random random(63);
   for (const bool outputs : {false, true}) {
@@ -366,6 +391,7 @@ void check_row_errors(Checks& checks) {
   check_odd(checks);
   check_products(checks);
   check_samples(checks);
+  check_large_samples(checks);
 }
 
 }  // namespace gnmr::kernels::testing

@@ -38,6 +38,16 @@ inline bool is_early(const Controller& controller) {
   return controller.selector() == Selector::trial && 2 * controller.decisions() < 3 * warmup;
 }
 
+/// Whether acute recoveries have the whole budget for longer than the next decision: then errors call no trial.
+inline bool is_full(const Controller& controller) {
+  const ControllerState state = controller.save();
+  const auto lasts = [](const UnitState& unit) {
+    return unit.in_recovery && !is_standing(unit.admitted_for) && unit.steps_left > 1;
+  };
+  const auto taken = std::count_if(state.units.begin(), state.units.end(), lasts);
+  return taken > 0 && static_cast<std::uint32_t>(taken) >= controller.max_recovered();
+}
+
 /// What a gate knows of the units before the next step.
 inline std::vector<std::uint8_t> flags_of(const Controller& controller) {
   const ControllerState state = controller.save();
@@ -170,7 +180,9 @@ class JudgedRun {
 
   void take_step() {
     const std::vector<double> errors = errors_.patrol();
-    const bool may_rerun = random_.chance(0.9);
+    // With a full budget a gate has other limits than these errors are judged by.
+    const bool may_call = controller_.selector() != Selector::trial || !is_full(controller_);
+    const bool may_rerun = random_.chance(0.9) && may_call;
     const bool may = may_rerun && controller_.rerun_may_be();
     step_ = {};
     step_.risks.resize(units_.size());

@@ -21,7 +21,7 @@ TEST(HostSignals, FindsWhatTheCoreFindsInRandomRuns) {
   std::size_t reruns = 0;
   std::size_t held = 0;
   std::size_t calm = 0;
-  for (std::uint64_t seed = 0; seed < 150; ++seed) {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
     JudgedRun run(seed);
     HostSignals signals(run.units(), run.settings());
     for (int i = 0; i < 120; ++i) {

@@ -77,6 +77,16 @@ TEST(ExperimentCheck, KnowsWhatMakesNoSenseTogether) {
   }
 }
 
+TEST(ExperimentCheck, HarmIsOfFaultsWhoseStepShowsIt) {
+  for (const FaultKindSpec& spec : fault_kinds()) {
+    const std::string found = refusal([&](TrainSettings& settings) {
+      settings.experiment.harm = true;
+      settings.experiment.faults = {std::string(spec.name)};
+    });
+    EXPECT_EQ(found.find("`harm`") != std::string::npos, !has_measurable_harm(spec.kind)) << spec.name << ": " << found;
+  }
+}
+
 TEST(ExperimentCheck, ItNamesWhoDecides) {
   TrainSettings settings;
   EXPECT_EQ(run::controller_name(settings), "gnmr");

@@ -2,12 +2,14 @@
 """Lag 1 with the guard `skip`: the update of an alarmed step is left out, though nobody waits for its norms. On a GPU
 too, where one is."""
 
+import copy
 import math
 import pickle
 import random
 import warnings
 from array import array
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -50,16 +52,17 @@ OPTIMIZERS: dict[str, Callable[[nn.Module], torch.optim.Optimizer]] = {
 }
 
 
+def flagged(gate: Gate, limit: float) -> bool | Hold:
+    """For `Gate.holds`: as on a device, a flag for optimizers."""
+    numbers, plan = gate._steps.parts.gradients.numbers, gate._steps.plan
+    held = gate._judge.holds(plan, numbers.norms, numbers.sampled)
+    gate._update = gate._update or HeldUpdate(gate._steps)
+    return gate._update.hold(torch.tensor(float(held))) if plan.may_hold else False
+
+
 @pytest.fixture
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Where a model is."""
-
-    def flagged(gate: Gate, limit: float) -> bool | Hold:
-        numbers, plan = gate._steps.parts.gradients.numbers, gate._steps.plan
-        held = gate._judge.holds(plan, numbers.norms, numbers.sampled)
-        gate._update = gate._update or HeldUpdate(gate._steps)
-        return gate._update.hold(torch.tensor(float(held))) if plan.may_hold else False
-
     if request.param == "flag":
         monkeypatch.setattr(Gate, "holds", flagged)
     return "cuda" if request.param == "cuda" else "cpu"
@@ -123,6 +126,7 @@ def test_a_loop_may_ask(device: str) -> None:
     run, other = Run(device, 1, guard="skip"), Run(device, 1)
     for step in range(1, 31):
         result = run.step(step)
+        result = result.wait() if step % 2 else result  # the same, whichever is asked
         other.step(step)
         assert result.applied == (step not in HELD | {20})
         with torch.no_grad():
@@ -217,6 +221,46 @@ def test_optimizers_ask_for_a_flag(kind: str) -> None:
     assert not same(before, weights(model))
 
 
+@pytest.mark.parametrize("scales", [False, True])
+def test_an_update_that_raises_leaves_no_flag(scales: bool) -> None:
+    """Neither for a later update nor, with a scaler that sets its own, in its place."""
+    fails = True
+
+    class Failing(AdamW):
+        def step(self, closure: Any = None) -> Any:
+            if fails:
+                raise RuntimeError("once")
+            return super().step(closure)
+
+    def found_by_scaler(found: float) -> None:
+        if scales:
+            optimizer.found_inf = torch.tensor(found, device=DEVICE)
+
+    model = make_model()
+    ctl = attach(model, guard="none")
+    held, optimizer = HeldUpdate(ctl._steps), Failing(model.parameters(), 0.01, fused=True)
+    for step, ends in enumerate(["update", "release", "remove"], 1):
+        optimizer.zero_grad()
+        run_backward(model, step)
+        ctl.step()
+        held.hold(torch.tensor(1.0, device=DEVICE))
+        fails = True
+        found_by_scaler(1.0)
+        with pytest.raises(RuntimeError, match="once"):
+            optimizer.step()
+        assert float(optimizer.found_inf) == 1.0
+        fails, before = False, weights(model)
+        if ends == "update":  # of a later step, which asks for nothing
+            run_backward(model, step)
+        else:
+            getattr(held, ends)()
+        found_by_scaler(0.0)
+        optimizer.step()
+        assert not same(before, weights(model))
+        assert hasattr(optimizer, "found_inf") == scales
+        assert not scales or float(optimizer.found_inf) == 0.0
+
+
 def test_what_fails_before_an_update_ends_no_run() -> None:
     model = make_model()
     ctl = attach(model, guard="none", strict=False)
@@ -250,8 +294,9 @@ def test_a_fault_after_the_gate(device: str, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("device", PLACES[1:], indirect=True)
 @pytest.mark.parametrize("compiles", [False, True])
-def test_an_update_that_does_not_ask_is_reported(compiles: bool, device: str) -> None:
-    """It was made, and that is what journal and listeners have."""
+@pytest.mark.parametrize("logs", [False, True])
+def test_an_update_that_does_not_ask_is_reported(logs: bool, compiles: bool, device: str) -> None:
+    """It was made, and that is what journal and listeners have; a loop that only logs does not go by `applied`."""
     run = Run(device, 1, guard="skip")
     optimizer = AdamW(run.model.parameters(), 0.01)
     update = torch.compile(optimizer.step, backend="eager")
@@ -259,6 +304,10 @@ def test_an_update_that_does_not_ask_is_reported(compiles: bool, device: str) ->
     with pytest.warns(UserWarning, match=r"step 8 was to be held, but no optimizer of torch.optim asked"):
         for step in range(1, 12):
             results.append(run.step(step))
+            if logs:
+                known = results[-1].wait()
+                assert math.isfinite(known.total_norm) and f"step={step}" in repr(known)
+                assert copy.copy(results[-1]).step == pickle.loads(pickle.dumps(known)).step == step
             if compiles:
                 update()
     assert all(result.applied for result in results[:9])  # asked too late
@@ -284,13 +333,20 @@ def test_a_skipped_step_after_a_held_one(device: str) -> None:
 
 def test_a_result_that_waits() -> None:
     """As a gate on a device gives it: only what asks for `applied` waits."""
-    asked = []
+    asked: list[bool] = []  # whether the loop goes by it
     late = Run("cpu", 1).step(1)
-    result = gated(late, lambda: bool(asked.append(1)))
+    result = gated(late, lambda asks: bool(asked.append(asks)))
     assert "step=1" in repr(result) and (result.step, result.alarmed) == (1, False) and not asked
-    assert result.applied is False and asked == [1]
-    whole = pickle.loads(pickle.dumps(result))
-    assert type(whole) is gnmr.StepResult and not whole.applied and whole.total_norm == late.wait().total_norm
+    known = result.wait()
+    assert (known.step, known.total_norm) == (1, late.wait().total_norm) and known.wait() is known and not asked
+    assert repr(known) == repr(replace(late.wait(), applied=False)) and asked == [False]
+    for one in (result, known):
+        whole = pickle.loads(pickle.dumps(one))
+        assert type(whole) is gnmr.StepResult and not whole.applied and whole.total_norm == late.wait().total_norm
+    assert not any(asked)
+    assert result.applied is False and known.applied is False and asked[-2:] == [True, True]
+    with pytest.raises(AttributeError, match="no attribute 'aplied'"):
+        _ = known.aplied
     with pytest.raises(gnmr.Error, match="total_norm of step 1 is on its way"):
         _ = result.total_norm
 

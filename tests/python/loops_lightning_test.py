@@ -11,12 +11,16 @@ from typing import Any
 import pytest
 import torch
 from devices import DEVICE, ON_CUDA, cuda_only, low_path
+from gnmr.step.gate import Gate
+from late_guard_test import flagged
+from late_test import NoEffect, journal
 from loops_model import LowPathFault, close, same, sampled_units, weights
 from small_model import QUICK, make_model
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 import gnmr
+from gnmr import switches
 
 # The package is the same under both names; each is there on its own where only that is installed.
 FLAVOURS = [name for name in ("lightning.pytorch", "pytorch_lightning") if find_spec(name.split(".")[0]) is not None]
@@ -231,6 +235,34 @@ def test_a_fault_is_found_and_a_checkpoint_gone_on_with(tmp_path: Path) -> None:
     assert {**first, **second} == high
     # Without GNMR the same checkpoint goes on too.
     fit(make_module(), tmp_path, [], checkpoint=file, max_steps=12)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_held_update_with_lag_1(tmp_path: Path, fused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the bit as if the module had left it out; on a CPU with a flag as a gate on a GPU leaves it."""
+
+    def disturb(self: Any) -> None:
+        if self.trainer.global_step + 1 == 9:
+            self.net.layers[1].down.weight.grad.mul_(50.0)
+
+    def leave_out(self: Any, optimizer: Any) -> None:
+        if self.trainer.global_step + 1 == 9:
+            optimizer.zero_grad()
+
+    monkeypatch.setitem(switches._MAKERS, torch.nn.Linear, lambda name, module: NoEffect(module))
+    if not ON_CUDA:
+        monkeypatch.setattr(Gate, "holds", flagged)
+    methods = {
+        "on_after_backward": disturb,
+        "configure_optimizers": lambda self: torch.optim.AdamW(self.parameters(), 1e-2, fused=fused),
+    }
+    alone, held = make_module(**methods, on_before_optimizer_step=leave_out), make_module(**methods)
+    fit(alone, tmp_path, [])
+    callback = GnmrCallback(lag=1, guard="skip", out=tmp_path / "gnmr", **OPTIONS)
+    fit(held, tmp_path, [callback])
+    assert same(weights(held), weights(alone))
+    steps = [line for line in journal(tmp_path / "gnmr") if line["kind"] == "step"]
+    assert [line["step"] for line in steps if line.get("alarm") == "held"] == [9]
 
 
 def test_what_is_refused(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ TEST_F(StoryOf, CountsAlarmsWithoutARerun) {
   EXPECT_EQ(story.summary.alarms.spent, 1U);
   EXPECT_EQ(story.summary.alarms.capped, 1U);
   expect_all(text_of(story),
-             {"2 answered by the patrol", "1 without a rerun because of a limit (max_trials, max_high_share)",
+             {"2 answered by the patrol", "1 without a rerun (max_trials, max_high_share, or no free place)",
               "in 1 step max_high_share denied something"});
 }
 

@@ -244,6 +244,7 @@ TEST(TrainerLate, GoesOnBitForBitWithTheLimitsOfThePlan) {
   const SmallRuns runs;
   run::TrainSettings settings = late_settings(runs, "limits");
   settings.patrol = 1;
+  settings.options.warmup_samples = 7;  // batch 12 is after the first decisions
   settings.steps = 22;
   // A gate without limits would let 13 pass after a stop at 12.
   expect_same_after_a_stop(runs, settings, {.steps = {12, 13, 17}}, {11, 12, 13, 14, 16});

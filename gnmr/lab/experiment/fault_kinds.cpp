@@ -29,7 +29,9 @@ std::string_view to_string(FaultSite site) { return kSites[static_cast<std::size
 
 FaultSite site_of(FaultKind kind) { return kKinds[static_cast<std::size_t>(kind)].site; }
 
-bool is_reenacted_bug(FaultKind kind) { return kind == FaultKind::cached_weight || !has_measurable_harm(kind); }
+bool is_reenacted_bug(FaultKind kind) {
+  return kind == FaultKind::cached_weight || kind == FaultKind::missed_amax || kind == FaultKind::wrong_amax;
+}
 
 bool has_measurable_harm(FaultKind kind) { return kind != FaultKind::missed_amax && kind != FaultKind::wrong_amax; }
 

@@ -27,6 +27,7 @@ from gnmr.loops.checkpoints import take_over
 from gnmr.loops.patches import Patches
 from gnmr.loops.scaling import overflowed
 from gnmr.options import AttachArguments
+from gnmr.results import GatedResult
 from gnmr.telemetry.listeners import Listener
 
 _PACKAGES = ("lightning.pytorch", "pytorch_lightning")
@@ -114,6 +115,9 @@ class CallbackHooks:
             return
         skipped = overflowed(_scaler(trainer), optimizer)
         result = self.ctl.step(max_norm=self._max_norm, skipped=skipped, loss=self._loss)
+        # Lightning updates with a closure, in which we are: the optimizer asks no gate on a device.
+        if isinstance(result, GatedResult) and not result.applied:
+            optimizer.zero_grad(set_to_none=True)
         self._loss = None
         self._count = 0
         if self._log:

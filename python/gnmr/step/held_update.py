@@ -44,7 +44,8 @@ class HeldUpdate:
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
         self._hold: Hold | None = None  # on the update of the last step; None: there is none
-        self._found: weakref.WeakKeyDictionary[Any, Tensor | None] = weakref.WeakKeyDictionary()  # `found_inf` before
+        # The `found_inf` that an optimizer was given, and the one before it.
+        self._found: weakref.WeakKeyDictionary[Any, tuple[Tensor, Tensor | None]] = weakref.WeakKeyDictionary()
         self._hooks: list[Any] = [
             register_optimizer_step_pre_hook(_weakly(self, HeldUpdate._before)),
             register_optimizer_step_post_hook(_weakly(self, HeldUpdate._after)),
@@ -60,6 +61,8 @@ class HeldUpdate:
     def release(self) -> None:
         """The update that comes next is made."""
         self._hold = None
+        for optimizer in list(self._found):
+            self._after(optimizer)
 
     def is_over(self, hold: Hold) -> bool:
         """Whether it is too late to ask: the next step has begun."""
@@ -70,10 +73,9 @@ class HeldUpdate:
         self.release()
         for hook in self._hooks:
             hook.remove()
-        for optimizer in list(self._found):
-            self._after(optimizer)
 
     def _before(self, optimizer: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        self._after(optimizer)  # an update that raised has left its flag
         steps, hold = self._steps, self._hold
         # After a forward it is an update of another step; one with a closure runs forwards of its own.
         if hold is None or steps.fault or self.is_over(hold):
@@ -82,18 +84,18 @@ class HeldUpdate:
             return
         hold.was_asked = True
         if takes_found_inf(optimizer):
-            if optimizer not in self._found:
-                self._found[optimizer] = getattr(optimizer, "found_inf", None)
-            others = self._found[optimizer]
-            flag = hold.flag
+            others, flag = getattr(optimizer, "found_inf", None), hold.flag
             optimizer.found_inf = flag if others is None else torch.maximum(flag, others.to(flag.device))
+            self._found[optimizer] = optimizer.found_inf, others
         elif hold.is_closed():
             steps.parts.gradients.drop()
 
     def _after(self, optimizer: Any, *arguments: Any) -> None:
         if optimizer not in self._found:
             return
-        others = self._found.pop(optimizer)
+        given, others = self._found.pop(optimizer)
+        if getattr(optimizer, "found_inf", None) is not given:
+            return  # a scaler has set its own since
         if others is None:
             del optimizer.found_inf
         else:

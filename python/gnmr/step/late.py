@@ -131,7 +131,7 @@ class Late:
             decided_step=decided.decided_step,
         )
         if isinstance(pending.held, Hold):
-            return gated(result, lambda: not self._is_held(pending, asks=True))
+            return gated(result, lambda asks: not self._is_held(pending, asks=asks))
         return result
 
     def _settle(self, pending: PendingStep) -> None:
