@@ -206,7 +206,7 @@ TEST(Replay, FlagsWinOverTheFileAndTheFileOverThePreset) {
 TEST(Replay, HelpNamesEveryOption) {
   const std::string help = run_gnmr("replay --help").out;
   const json options = json::parse(run_gnmr("options").out);
-  EXPECT_EQ(options.size(), 29u);
+  EXPECT_EQ(options.size(), 30u);
   for (const auto& [name, value] : options.items()) {
     std::string flag = "--" + name;
     std::replace(flag.begin(), flag.end(), '_', '-');

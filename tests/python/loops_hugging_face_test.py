@@ -168,7 +168,7 @@ def test_a_checkpoint_is_gone_on_with(tmp_path: Path) -> None:
         def each_step(step: int) -> None:
             assert loop.ctl is not None
             faults[:] = faults or [LowPathFault(loop.ctl, FAULTY)]
-            faults[0].on = step == 6
+            faults[0].on = step == 9  # past the first decisions
 
         trainer.add_callback(EachStep(each_step))
         train(trainer, resume_from_checkpoint=resume)

@@ -20,9 +20,10 @@ constexpr const char* kSmall =
     "lab stress --regime faults --seeds 0 1 --steps 30 --jobs 2 --threads 1 --train batch=2 sequence=32 eval_batches=1 "
     "checkpoint_every=5 fault_from=5 fault_every=4 --out ";
 
-constexpr std::array kArms = {"high",      "low",         "gnmr",          "paper",     "random",
-                              "norms",     "acute",       "patrol-replay", "standing",  "refresh",
-                              "down-high", "down-o-high", "random-total",  "ends-high", "late-high"};
+constexpr std::array kArms = {"high",      "low",         "gnmr",           "paper",         "random",
+                              "norms",     "acute",       "no-faults",      "oracle",        "oracle-unlimited",
+                              "standing",  "refresh",     "evidence-fixed", "patrol-replay", "random-total",
+                              "down-high", "down-o-high", "ends-high",      "late-high"};
 
 TEST(SmallSuite, AllArmsHaveResultsAndAReport) {
   const Scratch scratch;
