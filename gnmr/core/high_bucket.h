@@ -59,9 +59,6 @@ class HighBucket {
   /// The most steps, at least one, that can be promised of a unit that one can be promised of.
   std::uint32_t steps_of(std::int64_t cost) const;
 
-  /// Of all standing recoveries together, per step.
-  std::int64_t standing() const { return standing_; }
-
   std::int64_t level() const { return level_; }
 
   HighBucketState save() const { return is_on_ ? HighBucketState{.size = size_, .level = level_} : HighBucketState{}; }

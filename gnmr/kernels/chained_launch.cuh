@@ -21,6 +21,14 @@ __device__ __forceinline__ void wait_for_kernels_before() {
 #endif
 }
 
+/// Whether a kernel's code waits.
+template <class Kernel>
+bool can_wait(const char* name, Kernel* kernel) {
+  cudaFuncAttributes compiled{};
+  check_cuda(cudaFuncGetAttributes(&compiled, kernel), name);
+  return compiled.ptxVersion >= kFirstThatWaits;
+}
+
 /// How a kernel is launched.
 struct ChainedLaunch {
   unsigned blocks = 0;
@@ -38,10 +46,9 @@ struct ChainedLaunch {
     config.blockDim = threads;
     config.dynamicSmemBytes = shared_bytes;
     config.stream = stream;
-    cudaFuncAttributes compiled{};
-    check_cuda(cudaFuncGetAttributes(&compiled, kernel), name);
+    static const bool waits = can_wait(name, kernel);  // all kernels are compiled for the same architectures
     config.attrs = &attribute;
-    config.numAttrs = compiled.ptxVersion >= kFirstThatWaits ? 1 : 0;
+    config.numAttrs = waits ? 1 : 0;
     check_cuda(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), name);
   }
 };

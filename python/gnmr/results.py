@@ -86,7 +86,7 @@ class LateResult(StepResult):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
 class GatedResult(LateResult):
-    """Of a step that a gate on a device may hold: reading `applied` waits for it, and says that the loop goes by it."""
+    """Of a step that a gate on a device may hold: reading `applied` waits for it, and counts as going by it."""
 
     applied: bool = field(init=False)
     is_applied: Callable[[bool], bool]  # which waits; True: the loop goes by it
@@ -136,6 +136,6 @@ def _plain(result: StepResult, applied: bool) -> tuple[object, ...]:
 
 
 def gated(result: LateResult, is_applied: Callable[[bool], bool]) -> GatedResult:
-    """The result where that says, and waits for, whether its update is made. It is told whether the loop goes by it."""
+    """The result; `is_applied` waits for whether its update is made. Its argument: whether the loop goes by that."""
     known = {name: getattr(result, name) for name in StepResult.__slots__ if name not in (*_ON_THE_WAY, "applied")}
     return GatedResult(numbers=result.numbers, is_applied=is_applied, **known)

@@ -353,5 +353,21 @@ TEST(TrainerLate, ARunMayGoOnWithoutAGate) {
   ASSERT_NE(found, trials.end()) << "the batch came in a plain step, which was alarmed and run again at once";
 }
 
+TEST(TrainerLate, AFinishedRunHasNothingLeftWithoutAGate) {
+  const SmallRuns runs;
+  run::TrainSettings settings = late_settings(runs, "finished");
+  settings.steps = 8;
+  const std::int64_t last = finish(settings, {}, {}).outcome.last_step;
+  const std::size_t steps = io::read_journal(settings.out + "/journal.jsonl").steps.size();
+  settings.resume = true;
+  settings.options.lag = 0;
+  const FinishedRun rest = finish(settings, {}, {});
+  EXPECT_TRUE(rest.outcome.finished);
+  EXPECT_EQ(last, settings.steps);
+  EXPECT_TRUE(rest.recorder.lines.empty());
+  EXPECT_EQ(io::read_journal(settings.out + "/journal.jsonl").steps.size(), steps)
+      << "the batch that was planned after the last one is no step";
+}
+
 }  // namespace
 }  // namespace gnmr::train
